@@ -1,0 +1,10 @@
+# cmake -DNM=<nm> -DLIBRARY=<plugin> -P check_exports.cmake: fails unless the plugin exports espalier_plugin_v1 and nothing else.
+execute_process(COMMAND "${NM}" -D --defined-only "${LIBRARY}" OUTPUT_VARIABLE table RESULT_VARIABLE status)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "${NM} cannot read ${LIBRARY}: status ${status}")
+endif()
+string(REGEX MATCHALL "[^ \n]+\n" symbols "${table}")
+string(REPLACE "\n" "" symbols "${symbols}")
+if(NOT symbols STREQUAL "espalier_plugin_v1")
+  message(FATAL_ERROR "${LIBRARY} exports [${symbols}]; a plugin exports espalier_plugin_v1 and nothing else")
+endif()

@@ -69,6 +69,13 @@ function(espalier_target target)
   set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON ESPALIER_TARGET ON)
 endfunction()
 
+# espalier_program(TARGET): a program that users run. Installed to bin/, it finds core in ../lib, as it does in the build tree.
+function(espalier_program target)
+  espalier_target(${target})
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "\$ORIGIN/../lib")
+  install(TARGETS ${target} RUNTIME DESTINATION bin)
+endfunction()
+
 # Refuses a target that forgot espalier_target: it would be compiled without warnings.
 function(espalier_check_targets directory)
   get_property(targets DIRECTORY "${directory}" PROPERTY BUILDSYSTEM_TARGETS)

@@ -72,7 +72,7 @@ endfunction()
 # espalier_program(TARGET): a program that users run. Installed to bin/, it finds core in ../lib, as it does in the build tree.
 function(espalier_program target)
   espalier_target(${target})
-  set_target_properties(${target} PROPERTIES INSTALL_RPATH "\$ORIGIN/../lib")
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "\$ORIGIN/../lib" BUILD_WITH_INSTALL_RPATH ON)
   install(TARGETS ${target} RUNTIME DESTINATION bin)
 endfunction()
 

@@ -56,6 +56,10 @@ function(espalier_add_plugin name)
                LIBRARY_OUTPUT_DIRECTORY "${ESPALIER_PLUGIN_OUTPUT_DIRECTORY}"
                INSTALL_RPATH "\$ORIGIN/../.."
                LINK_DEPENDS "${export_map}")
+  if(COMMAND espalier_target)
+    # In the tree of Espalier core lies where it will lie when installed.
+    set_target_properties(${name} PROPERTIES BUILD_WITH_INSTALL_RPATH ON)
+  endif()
   install(TARGETS ${name} LIBRARY DESTINATION lib/espalier/plugins)
 
   if(ESPALIER_STATIC_PLUGINS)
@@ -66,12 +70,10 @@ function(espalier_add_plugin name)
     set_property(GLOBAL APPEND PROPERTY ESPALIER_STATIC_PLUGIN_NAMES ${name})
   endif()
 
-  if(NOT DEFINED ESPALIER_TESTS OR ESPALIER_TESTS)
-    add_test(NAME sdk.exports.${name}
-             COMMAND "${CMAKE_COMMAND}" "-DNM=${CMAKE_NM}" "-DLIBRARY=$<TARGET_FILE:${name}>" -P
-                     "${ESPALIER_PLUGIN_MODULE_DIR}/check_exports.cmake")
-    set_tests_properties(sdk.exports.${name} PROPERTIES LABELS "fast;sdk" TIMEOUT 60)
-  endif()
+  add_test(NAME sdk.exports.${name}
+           COMMAND "${CMAKE_COMMAND}" "-DNM=${CMAKE_NM}" "-DLIBRARY=$<TARGET_FILE:${name}>" -P
+                   "${ESPALIER_PLUGIN_MODULE_DIR}/check_exports.cmake")
+  set_tests_properties(sdk.exports.${name} PROPERTIES LABELS "fast;sdk" TIMEOUT 60)
 endfunction()
 
 # Compile settings shared by the parts of a plugin.

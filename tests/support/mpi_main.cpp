@@ -1,11 +1,13 @@
-// Main of the tests that run under mpiexec: prints the failures of all ranks with their rank, and ends the whole job on the first
-// one, since the other ranks would wait for ever in a collective that the failed rank has left.
+// Main of the tests that run under mpiexec: prints the failures of all ranks with their rank, and ends the whole job on
+// the first one, since the other ranks would wait for ever in a collective that the failed rank has left.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <mpi.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 
 #include "support/mpi_test.hpp"
 
@@ -25,6 +27,14 @@ int world_size() {
 
 namespace {
 
+// mpiexec drops what it has not yet read from a rank when the job aborts: give it time to pass on the reason.
+[[noreturn]] void abort_job() {
+  std::fflush(nullptr);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  std::abort();
+}
+
 class AbortOnFailure : public testing::EmptyTestEventListener {
  public:
   explicit AbortOnFailure(int rank) : rank_(rank) {}
@@ -39,13 +49,12 @@ class AbortOnFailure : public testing::EmptyTestEventListener {
     std::fprintf(stderr, "[rank %d] %s.%s failed at %s:%d\n[rank %d] %s\n", rank_, suite_, name_,
                  result.file_name() != nullptr ? result.file_name() : "unknown file", result.line_number(), rank_,
                  result.summary());
-    std::fflush(stderr);
     // After a failed EXPECT the test goes on, and so do its collectives: let it say more before the job ends.
-    if (result.fatally_failed()) MPI_Abort(MPI_COMM_WORLD, 1);
+    if (result.fatally_failed()) abort_job();
   }
 
   void OnTestEnd(const testing::TestInfo& info) override {
-    if (info.result()->Failed()) MPI_Abort(MPI_COMM_WORLD, 1);
+    if (info.result()->Failed()) abort_job();
   }
 
  private:
@@ -64,10 +73,11 @@ int main(int argc, char** argv) {
   testing::InitGoogleMock(&argc, argv);
 
   // Under the mpiexec of another MPI each process would see a world of one, and every test would pass untested.
-  if (const char* expected = std::getenv("ESPALIER_EXPECT_RANKS"); expected != nullptr && std::atoi(expected) != world_size()) {
-    std::fprintf(stderr, "expected %s ranks, found %d: is mpiexec of the MPI that the tests are linked with?\n", expected,
-                 world_size());
-    MPI_Abort(MPI_COMM_WORLD, 1);
+  if (const char* expected = std::getenv("ESPALIER_EXPECT_RANKS");
+      expected != nullptr && std::atoi(expected) != world_size()) {
+    std::fprintf(stderr, "expected %s ranks, found %d: is mpiexec of the MPI that the tests are linked with?\n",
+                 expected, world_size());
+    abort_job();
   }
 
   auto& listeners = testing::UnitTest::GetInstance()->listeners();

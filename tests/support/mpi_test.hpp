@@ -1,5 +1,6 @@
-// For tests that run under mpiexec (espalier_add_mpi_test). The main has initialised MPI with MPI_THREAD_MULTIPLE before any test
-// and finalises it at the end. A failed assertion on any rank is printed with its rank and ends the whole job.
+// For tests that run under mpiexec (espalier_add_mpi_test). The main has initialised MPI with MPI_THREAD_MULTIPLE
+// before any test and finalises it at the end. A failed assertion on any rank is printed with its rank and ends the
+// whole job.
 #pragma once
 
 #include <gtest/gtest.h>

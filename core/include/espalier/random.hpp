@@ -1,0 +1,76 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace espalier {
+
+/// Philox4x32-10, a counter-based generator: the same key and counter give the same four words everywhere, so random
+/// numbers are a function of logical coordinates and no state is saved or kept equal between ranks.
+/// Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"; known answers in tests/unit/core.
+using PhiloxKey = std::array<std::uint32_t, 2>;
+using PhiloxCounter = std::array<std::uint32_t, 4>;
+
+constexpr PhiloxCounter philox(PhiloxKey key, PhiloxCounter counter) {
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * counter[0];
+    const std::uint64_t p1 = std::uint64_t{0xCD9E8D57u} * counter[2];
+    counter = {static_cast<std::uint32_t>(p1 >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(p1),
+               static_cast<std::uint32_t>(p0 >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(p0)};
+    key[0] += 0x9E3779B9u;
+    key[1] += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+/// What a random number is for; part of the key, so that streams never meet.
+enum class RandomUse : std::uint32_t { initial_weight = 1, dropout = 2, sampling = 3, synthetic_data = 4 };
+
+/// Mixes seed, use and site (a parameter's or a dropout layer's number) into a key (SplitMix64 finaliser).
+constexpr PhiloxKey make_key(std::uint64_t seed, RandomUse use, std::uint64_t site) {
+  std::uint64_t z = seed + 0x9E3779B97F4A7C15u * (site * 8 + static_cast<std::uint64_t>(use) + 1);
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  z ^= z >> 31;
+  return {static_cast<std::uint32_t>(z), static_cast<std::uint32_t>(z >> 32)};
+}
+
+/// A dropout mask as a function of logical coordinates (docs/architecture.md section 8, "Dropout").
+/// Element (sample, token, channel) of a hidden dropout has counter {channel / 4, token, sample low, sample high} and uses
+/// word channel % 4; attention probability (head, query, key) has {key / 4, query, sample low, sample high ^ head << 8}, word key % 4.
+/// An element is kept when its word >= threshold; kept values are multiplied by 1 / (1 - p).
+struct Dropout {
+  float p = 0.0f;                ///< probability of dropping; 0 switches the whole thing off
+  PhiloxKey key{};               ///< make_key(seed, RandomUse::dropout, site)
+  std::int64_t first_sample = 0; ///< ordinal in the run of the sample in the first row block
+  std::int64_t first_token = 0;  ///< flattened token (sample-in-block * seq + position) of row 0; not 0 under sequence parallelism
+  std::int64_t seq = 1;          ///< tokens of one sample
+  std::int64_t first_head = 0;   ///< attention only: global number of the rank's first head
+
+  bool active() const { return p > 0.0f; }
+  std::uint32_t threshold() const { return static_cast<std::uint32_t>(static_cast<double>(p) * 4294967296.0); }
+  float scale() const { return 1.0f / (1.0f - p); }
+
+  PhiloxCounter hidden_block(std::int64_t row, std::int64_t channel) const {
+    const std::int64_t flat = first_token + row;
+    const auto sample = static_cast<std::uint64_t>(first_sample + flat / seq);
+    return philox(key, {static_cast<std::uint32_t>(channel / 4), static_cast<std::uint32_t>(flat % seq),
+                        static_cast<std::uint32_t>(sample), static_cast<std::uint32_t>(sample >> 32)});
+  }
+  bool keeps_hidden(std::int64_t row, std::int64_t channel) const {
+    return hidden_block(row, channel)[static_cast<std::size_t>(channel % 4)] >= threshold();
+  }
+  PhiloxCounter attention_block(std::int64_t sample_in_block, std::int64_t head, std::int64_t query,
+                                std::int64_t key_position) const {
+    const auto sample = static_cast<std::uint64_t>(first_sample + sample_in_block);
+    return philox(key, {static_cast<std::uint32_t>(key_position / 4), static_cast<std::uint32_t>(query),
+                        static_cast<std::uint32_t>(sample),
+                        static_cast<std::uint32_t>(sample >> 32) ^ static_cast<std::uint32_t>((first_head + head) << 8)});
+  }
+  bool keeps_attention(std::int64_t sample_in_block, std::int64_t head, std::int64_t query, std::int64_t key_position) const {
+    return attention_block(sample_in_block, head, query, key_position)[static_cast<std::size_t>(key_position % 4)] >=
+           threshold();
+  }
+};
+
+}  // namespace espalier

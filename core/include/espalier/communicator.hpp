@@ -4,8 +4,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "espalier/device.hpp"
+#include "espalier/error.hpp"
 #include "espalier/export.hpp"
 #include "espalier/reason.hpp"
 #include "espalier/tensor.hpp"
@@ -114,7 +117,10 @@ class ESPALIER_API CommunicatorWrapper : public Communicator {
   std::unique_ptr<Communicator> split(int colour, int key, std::string_view name) override {
     return inner_->split(colour, key, name);
   }
-  [[noreturn]] void abort(int code, std::string_view why) noexcept override { inner_->abort(code, why); }
+  [[noreturn]] void abort(int code, std::string_view why) noexcept override {
+    inner_->abort(code, why);
+    assertion_failed("abort() returned", __FILE__, __LINE__);
+  }
 
  protected:
   Communicator& inner() { return *inner_; }

@@ -16,7 +16,6 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 # The build tree may be moved or copied; the layout is the one of the install tree.
 set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
-set(ESPALIER_PLUGIN_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib/espalier/plugins")
 
 # ccache, with paths relative to the checkout, so that a second checkout finds the objects of the first.
 find_program(ESPALIER_CCACHE ccache)

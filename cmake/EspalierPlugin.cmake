@@ -1,17 +1,18 @@
-# espalier_add_plugin(NAME SOURCES file... [LIBRARIES library...])
+# espalier_add_plugin(NAME SOURCES file... [LIBRARIES library...] [OUTPUT_DIRECTORY dir] [NO_INSTALL])
 #
 # Builds lib<NAME>.so, a plugin that the trainer loads: hidden visibility, exactly one exported symbol (espalier_plugin_v1), no
 # undefined symbols, never unloaded. Works in the tree of Espalier and after find_package(Espalier). Targets:
 #   <NAME>_impl  static library of every source but plugin.cpp (the descriptor), for unit tests; its folder src/ is on the include path
 #   <NAME>       the plugin itself; with ESPALIER_STATIC_PLUGINS=ON an additional <NAME>_static carries the descriptor under
 #                the name espalier_plugin_v1_<NAME> (global property ESPALIER_STATIC_PLUGIN_NAMES lists them)
-# The plugin goes to ESPALIER_PLUGIN_OUTPUT_DIRECTORY (default: <build>/lib/espalier/plugins) and installs to lib/espalier/plugins.
+# The plugin goes to <build>/lib/espalier/plugins unless OUTPUT_DIRECTORY says otherwise, and installs to lib/espalier/plugins unless
+# NO_INSTALL does (plugins that tests load).
 include_guard(GLOBAL)
 
 set(ESPALIER_PLUGIN_MODULE_DIR "${CMAKE_CURRENT_LIST_DIR}")
 
 function(espalier_add_plugin name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_INSTALL" "OUTPUT_DIRECTORY" "SOURCES;LIBRARIES")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_SOURCES)
     message(FATAL_ERROR "espalier_add_plugin(${name}): expected SOURCES file... [LIBRARIES library...], "
                         "found \"${arg_UNPARSED_ARGUMENTS}\"")
@@ -46,21 +47,24 @@ function(espalier_add_plugin name)
   target_link_libraries(${name} PRIVATE ${name}_impl Espalier::core)
   set(export_map "${ESPALIER_PLUGIN_MODULE_DIR}/espalier_plugin.map")
   target_link_options(${name} PRIVATE "-Wl,--version-script=${export_map}" -Wl,-z,defs -Wl,-z,nodelete)
-  if(NOT ESPALIER_PLUGIN_OUTPUT_DIRECTORY)
-    set(ESPALIER_PLUGIN_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib/espalier/plugins")
+  set(layout_dir "${CMAKE_BINARY_DIR}/lib/espalier/plugins")
+  if(NOT arg_OUTPUT_DIRECTORY)
+    set(arg_OUTPUT_DIRECTORY "${layout_dir}")
   endif()
   set_target_properties(
     ${name}
     PROPERTIES PREFIX lib
                SUFFIX .so
-               LIBRARY_OUTPUT_DIRECTORY "${ESPALIER_PLUGIN_OUTPUT_DIRECTORY}"
+               LIBRARY_OUTPUT_DIRECTORY "${arg_OUTPUT_DIRECTORY}"
                INSTALL_RPATH "\$ORIGIN/../.."
                LINK_DEPENDS "${export_map}")
-  if(COMMAND espalier_target)
+  if(COMMAND espalier_target AND arg_OUTPUT_DIRECTORY STREQUAL layout_dir)
     # In the tree of Espalier core lies where it will lie when installed.
     set_target_properties(${name} PROPERTIES BUILD_WITH_INSTALL_RPATH ON)
   endif()
-  install(TARGETS ${name} LIBRARY DESTINATION lib/espalier/plugins)
+  if(NOT arg_NO_INSTALL)
+    install(TARGETS ${name} LIBRARY DESTINATION lib/espalier/plugins)
+  endif()
 
   if(ESPALIER_STATIC_PLUGINS)
     add_library(${name}_static STATIC ${descriptor})

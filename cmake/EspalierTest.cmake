@@ -45,7 +45,7 @@ function(_espalier_test_program name)
     ${name}
     PRIVATE ESPALIER_FIXTURES_DIR="${PROJECT_SOURCE_DIR}/tests/fixtures"
             ESPALIER_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
-            ESPALIER_PLUGIN_DIR="${ESPALIER_PLUGIN_OUTPUT_DIRECTORY}"
+            ESPALIER_PLUGIN_DIR="${PROJECT_BINARY_DIR}/lib/espalier/plugins"
             TRAINER_EXE="${PROJECT_BINARY_DIR}/app/trainer")
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} espalier_core GTest::gmock GTest::gtest)
   # In the test of a single target too: what it starts or loads is built first. Checked late, since tests may come before their targets.

@@ -29,7 +29,7 @@ homes=(
   '^mpi\.h$'                      '^core/src/comm/'                            'use espalier::Communicator'
   '^toml\+\+/'                    '^app/config/'                               'use the ConfigView that app/config makes'
   '^CLI/'                         '^app/'                                      'the command line is read in one file of app/'
-  '^spdlog/'                      '^core/src/'                                 'log through espalier::log or HostContext'
+  '^spdlog/'                      '^(core/src/|app/telemetry/log\.cpp$)'            'log through espalier::log or HostContext'
   '^(cuda|cublas|cudnn|nccl|curand|nvtx|nvToolsExt|driver_types)' '^plugins/kernels_fused/cuda/' 'CUDA lives in plugins/kernels_fused/cuda'
   '^(oneapi/dnnl/|dnnl)'          '^plugins/kernels_fused/'                    'oneDNN lives in plugins/kernels_fused'
 )

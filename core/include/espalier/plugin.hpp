@@ -102,13 +102,25 @@ constexpr Factory factory_of(const char* name, const OptionSpec* options = nullp
 
 }  // namespace espalier
 
+/// Linked into a program (ESPALIER_STATIC_PLUGIN=<name>, set by espalier_add_plugin), the symbols carry the plugin's name, since
+/// several descriptors sit in one program then.
+#define ESPALIER_PLUGIN_PASTE_(a, b) a##_##b
+#define ESPALIER_PLUGIN_PASTE(a, b) ESPALIER_PLUGIN_PASTE_(a, b)
+#if defined(ESPALIER_STATIC_PLUGIN)
+#define ESPALIER_PLUGIN_SYMBOL ESPALIER_PLUGIN_PASTE(espalier_plugin_v1, ESPALIER_STATIC_PLUGIN)
+#define ESPALIER_PLUGIN_IDENTITY ESPALIER_PLUGIN_PASTE(espalier_plugin_identity, ESPALIER_STATIC_PLUGIN)
+#else
+#define ESPALIER_PLUGIN_SYMBOL espalier_plugin_v1
+#define ESPALIER_PLUGIN_IDENTITY espalier_plugin_identity
+#endif
+
 /// Defines descriptor and identity section. `factories_` is a constinit array of espalier::Factory.
 #define ESPALIER_PLUGIN(name_, version_, licence_, summary_, factories_)                                             \
   extern "C" {                                                                                                       \
-  __attribute__((section("espalier_id"), used)) constinit const char espalier_plugin_identity[] =                    \
+  __attribute__((section("espalier_id"), used)) constinit const char ESPALIER_PLUGIN_IDENTITY[] =                    \
       "espalier-plugin\n" ESPALIER_ABI_ID "\n" name_ "\n" version_;                                                  \
-  __attribute__((visibility("default"))) extern const ::espalier::PluginDescriptor espalier_plugin_v1;         \
-  constinit const ::espalier::PluginDescriptor espalier_plugin_v1 = {                                                \
+  __attribute__((visibility("default"))) extern const ::espalier::PluginDescriptor ESPALIER_PLUGIN_SYMBOL;           \
+  constinit const ::espalier::PluginDescriptor ESPALIER_PLUGIN_SYMBOL = {                                            \
       ::espalier::kPluginMagic,  sizeof(::espalier::PluginDescriptor),                                               \
       ESPALIER_ABI_MAJOR,        ESPALIER_ABI_MINOR,                                                                 \
       ESPALIER_ABI_ID,           name_,                                                                              \

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <array>
+#include <filesystem>
+
+#include "espalier/monitor.hpp"
+#include "telemetry/record_file.hpp"
+
+namespace espalier::app {
+
+/// metrics.jsonl: one JSON object a line, {"kind": "step", "step": …, "samples": …, "tokens": …, "lm loss": …}; events have "text".
+/// Numbers that JSON cannot hold (NaN, infinities) are written as strings. A resumed run cuts what lies after its checkpoint, so
+/// that each step is there once.
+class JsonlMonitor final : public Monitor {
+ public:
+  explicit JsonlMonitor(const std::filesystem::path& path) : file_(path) {}
+
+  void metrics(const Progress& progress, std::span<const Metric> metrics) override;
+  void event(const Progress& progress, std::string_view kind, std::string_view text) override;
+  void flush() override { file_.sync(); }
+  void resume(const Progress& progress) override;
+
+ private:
+  RecordFile file_;
+  std::array<char, 4096> line_{};
+};
+
+}  // namespace espalier::app

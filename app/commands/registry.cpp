@@ -1,0 +1,15 @@
+#include "commands/commands.hpp"
+
+namespace espalier::app {
+
+namespace {
+
+const Command* const kCommands[] = {
+    &kDoctor,
+};
+
+}  // namespace
+
+std::span<const Command* const> all_commands() { return kCommands; }
+
+}  // namespace espalier::app

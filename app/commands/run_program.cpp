@@ -1,0 +1,53 @@
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <new>
+#include <string>
+
+#include "commands/cli.hpp"
+#include "espalier/error.hpp"
+
+namespace espalier::app {
+
+namespace {
+
+/// This process's rank in the job, as its launcher tells it before MPI starts; -1 without a launcher.
+int launched_rank() {
+  for (const char* name : {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"}) {
+    if (const char* text = std::getenv(name)) return std::atoi(text);
+  }
+  return -1;
+}
+
+int report(ExitCode code, const std::string& message) {
+  const int rank = launched_rank();
+  // What agree() threw names its rank already, and a recipe or a command line is wrong in the same way on every rank:
+  // the first rank speaks for all of them. Anything else is this rank's own.
+  const bool shared = message.rfind("rank ", 0) == 0 || code == ExitCode::usage;
+  if (rank > 0 && shared) return static_cast<int>(code);
+  const std::string prefix = rank >= 0 && !shared ? "rank " + std::to_string(rank) + ": " : "";
+  // One write, so that the lines of several ranks do not mix.
+  std::cerr << "trainer: " + prefix + message + "\n" << std::flush;
+  return static_cast<int>(code);
+}
+
+}  // namespace
+
+int run_program(int argc, const char* const* argv) {
+  try {
+    const int code = run_cli({argv + 1, argv + argc}, all_commands(), std::cout);
+    std::cout.flush();
+    if (!std::cout) throw IoError("standard output: cannot be written; what was printed is not complete");
+    return code;
+  } catch (const Error& error) {
+    return report(error.exit_code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return report(ExitCode::device, "out of memory; a smaller micro_batch_size or more ranks need less each");
+  } catch (const std::exception& error) {
+    return report(ExitCode::internal, std::string("internal error: ") + error.what() + "; please report this");
+  } catch (...) {
+    return report(ExitCode::internal, "internal error: an exception of an unknown type; please report this");
+  }
+}
+
+}  // namespace espalier::app

@@ -37,9 +37,9 @@ struct StateBytes {
 /// A contiguous range of one local parameter's elements as this rank stores it: what checkpoints, initialisation and the guard
 /// work on. Flat indices count in `placement.local`, row-major.
 struct StatePiece {
-  int parameter = 0;          ///< position in StatePlan::parameters
+  int parameter = 0;          ///< position in StatePlan::parameters; -1: state kept once for all (Keep::global), one element
   std::string_view state;     ///< "master" (always there: the FP32 truth), "moment1", "moment2", …
-  std::int64_t begin = 0;     ///< flat range [begin, end) of the local tensor
+  std::int64_t begin = 0;     ///< flat range [begin, end) of the local tensor; [0, 1) for Keep::per_tensor
   std::int64_t end = 0;
   View data;                  ///< [1, end − begin], device memory
   bool writes = true;         ///< whether this rank writes it into a checkpoint (one rank of those that hold it)

@@ -257,7 +257,7 @@ class ESPALIER_API UpdateKernels {
                     const View& dst, Stream& stream) = 0;
   /// *slot += Σ x² in FP64, blocks of fixed size in ascending order; slot is one device f64. NaN and infinity survive.
   virtual void squared_sum(const View& x, double* slot, Stream& stream) = 0;
-  /// From the summed slots: norm = sqrt(Σ slots) · base · nominal/actual tokens; *skip = not finite;
+  /// From the summed slots: norm = sqrt(Σ slots) · base · nominal/actual tokens; *skip = norm or loss sum not finite;
   /// *factor = base · nominal/actual · min(1, clip / (norm + 1e-6)). Slots are added in index order. No target token at all
   /// gives factor 0.
   virtual void verdict(const VerdictRule& rule, float* factor, std::int32_t* skip, Stream& stream) = 0;
@@ -274,9 +274,10 @@ class ESPALIER_API RandomKernels {
   virtual ~RandomKernels();
 
   /// dst[i] = mean + std · N(0,1) of element `first + i` of a logical tensor: Box-Muller in FP64 on the Philox block of counter
-  /// {i / 2 as 64 bits, 0, 0} (words 0, 1 make u1; 2, 3 make u2), cosine for even i, sine for odd, rounded once.
+  /// {i / 2 as 64 bits, 0, 0}, cosine for even i, sine for odd, rounded once. With w(a, b) = the upper 53 bits of word a | word
+  /// b << 32: u1 = (w(0, 1) + 1) / 2^53, u2 = w(2, 3) / 2^53, radius sqrt(-2 ln u1), angle 2π u2.
   virtual void normal(const View& dst, PhiloxKey key, std::int64_t first, double mean, double std, Stream& stream) = 0;
-  /// dst[i] uniform in [low, high), from the same block: words 0, 1 for even i, 2, 3 for odd.
+  /// dst[i] = low + (high − low) · u in [low, high), from the same block: u = w(0, 1) / 2^53 for even i, w(2, 3) / 2^53 for odd.
   virtual void uniform(const View& dst, PhiloxKey key, std::int64_t first, double low, double high, Stream& stream) = 0;
 
  protected:

@@ -1,0 +1,109 @@
+#pragma once
+
+#include <cstdint>
+
+#include "espalier/backend.hpp"
+#include "espalier/facts.hpp"
+#include "espalier/parallel/data.hpp"
+#include "espalier/parallel/tensor.hpp"
+#include "model/arena.hpp"
+
+namespace espalier::app {
+
+/// What backward computes again instead of keeping: nothing, what attention keeps (selective), or whole blocks (full).
+enum class Recompute : std::uint8_t { none, selective, full };
+
+/// What the layers work with. All pointers outlive the model; the dry walk puts stand-ins in their place.
+struct ModelContext {
+  const ModelShape* shape = nullptr;
+  DType working = DType::f32;
+  Device* device = nullptr;
+  KernelSet kernels;
+  Stream* stream = nullptr;
+  TensorParallel* tensor = nullptr;
+  DataParallel* data = nullptr;
+  Arena* arena = nullptr;
+  const float* slopes = nullptr;  ///< device [own heads], null with learned positions
+  std::int64_t own_heads = 0;
+  std::int64_t first_head = 0;
+  std::int64_t own_ffn = 0;
+  std::uint64_t seed = 0;
+  Recompute recompute = Recompute::none;
+
+  std::int64_t own_hidden() const { return own_heads * shape->head_dim(); }
+  View weight(int parameter) const { return data->weight(parameter); }
+};
+
+/// Rows of a micro-batch by region, and what dropout needs to know of it.
+struct Tokens {
+  std::int64_t samples = 0;
+  std::int64_t seq = 0;
+  std::int64_t outside = 0;    ///< rows of the residual stream
+  std::int64_t inside = 0;     ///< rows inside a sharded region
+  std::int64_t first_row = 0;  ///< first flattened token of the outside rows
+  std::int64_t first_sample = 0;
+  bool training = true;  ///< dropout is on
+
+  std::int64_t count() const { return samples * seq; }
+};
+
+/// A border of a sharded region, finished at once: `enter` before a column-parallel map, `leave` after a row-parallel
+/// one. Holds the scratch for the result where the row counts of the regions differ, so the view it returns lives as
+/// long as it does.
+class Border {
+ public:
+  Border(const ModelContext& context, const Tokens& tokens)
+      : context_(context), tokens_(tokens), scratch_(*context.arena) {}
+  /// Forward: outside → inside; backward: inside → outside.
+  View enter(const View& x, Pass pass);
+  /// Forward: inside → outside; backward: outside → inside.
+  View leave(const View& x, Pass pass);
+
+ private:
+  View scratch(const View& x, Region to);
+
+  const ModelContext& context_;
+  const Tokens& tokens_;
+  Temporary scratch_;
+};
+
+/// Places of dropout in a layer; with the layer's number they make the generator's key.
+enum class DropoutSite : std::uint8_t { embedding, attention, attention_out, mlp_out };
+
+/// Dropout of [outside rows, hidden] after a layer, with p = 0 outside of training.
+Dropout hidden_dropout(const ModelContext& context, const Tokens& tokens, int layer, DropoutSite site);
+/// Dropout of attention probabilities.
+Dropout attention_dropout(const ModelContext& context, const Tokens& tokens, int layer);
+
+/// dst = src · weightᵀ [+ bias]: a linear map whose weight is [out, in]. An empty bias adds none.
+void linear(const ModelContext& context, const View& src, int weight, const View& bias, const View& dst);
+/// grad_src = grad_dst · weight.
+void linear_backward_input(const ModelContext& context, const View& grad_dst, int weight, const View& grad_src);
+/// Weight gradient = grad_dstᵀ · src, to where the data strategy wants it.
+void linear_backward_weight(const ModelContext& context, const View& grad_dst, const View& src, int weight,
+                            int micro_batch);
+/// Bias gradient = column sums of grad_dst.
+void bias_backward(const ModelContext& context, const View& grad_dst, int bias, int micro_batch);
+/// LayerNorm backward: grad_src = gradient + residual (empty: none); weight and bias gradients go where the strategy
+/// wants them.
+void norm_backward(const ModelContext& context, const View& grad_dst, const View& src, int weight, int bias,
+                   const View& mean, const View& rstd, const View& residual, const View& grad_src, int micro_batch);
+
+/// Cuts one range of memory into aligned views. A first pass without memory gives the size.
+class Carve {
+ public:
+  explicit Carve(std::byte* base = nullptr) : base_(reinterpret_cast<std::uintptr_t>(base)) {}
+  View matrix(std::int64_t rows, std::int64_t cols, DType dtype) {
+    const std::uintptr_t here = base_ + bytes_;
+    bytes_ += aligned(static_cast<std::size_t>(rows * cols) * size_of(dtype));
+    return View::matrix(reinterpret_cast<void*>(here), rows, cols, dtype);
+  }
+  View vector(std::int64_t n, DType dtype) { return matrix(1, n, dtype); }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::uintptr_t base_;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace espalier::app

@@ -1,0 +1,65 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "index_file.hpp"
+#include "output_file.hpp"
+
+namespace espalier::data_indexed {
+
+/// Writes a pair PREFIX.bin, PREFIX.idx, byte for byte as Megatron's own builders do.
+///
+/// Both files are written under temporary names and appear in finish(); destroyed before that, the writer leaves
+/// nothing. Memory: 4 bytes per sequence and 8 per document.
+class IndexWriter {
+ public:
+  /// @param token_limit  tokens must be below it (the vocabulary size); 0: only the type limits them.
+  /// @throws ConfigError for an unusable prefix, IoError if the folder cannot be written.
+  IndexWriter(const std::string& prefix, ElementType type, std::int64_t token_limit = 0);
+
+  /// Appends one sequence to the open document.
+  /// @throws IoError, naming document and token, if a token does not fit the type or the limit: it is never wrapped.
+  void add_sequence(std::span<const std::int32_t> tokens);
+  void add_sequence(std::span<const std::int64_t> tokens);
+  /// For the float types only.
+  void add_sequence(std::span<const double> values);
+  /// Ends the open document, which may hold no sequence.
+  void end_document();
+
+  /// Appends a whole dataset of the same type; its bytes are copied, holes stay holes, pointers continue in 64 bits.
+  /// @throws ConfigError if the types differ or its last document was never closed (it would run into the next one).
+  void append(const IndexedFile& part);
+
+  /// Brings both files to disk and gives them their names, the .bin first. An older pair of that name is replaced; a
+  /// process killed in between leaves a .bin without an .idx, which no reader accepts.
+  /// @throws ConfigError if a document is still open.
+  void finish();
+  /// Gives up: removes the temporary files. Safe to call twice; nothing happens after finish().
+  void discard() noexcept;
+
+  ElementType type() const { return type_; }
+  std::int64_t sequences() const { return static_cast<std::int64_t>(sizes_.size()); }
+  std::int64_t documents() const { return static_cast<std::int64_t>(documents_.size()) - 1; }
+  std::int64_t tokens() const { return tokens_; }
+
+ private:
+  void write_index();
+  template <typename From>
+  void add(std::span<const From> tokens);
+  template <typename From>
+  void check_tokens(std::span<const From> tokens) const;
+
+  std::string prefix_;
+  ElementType type_;
+  std::int64_t smallest_;
+  std::int64_t largest_;
+  OutputFile data_;
+  OutputFile index_;
+  std::vector<std::int32_t> sizes_;
+  std::vector<std::int64_t> documents_{0};
+  std::int64_t tokens_ = 0;
+};
+
+}  // namespace espalier::data_indexed

@@ -1,0 +1,49 @@
+#include "mapped_file.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "fail.hpp"
+
+namespace espalier::data_indexed {
+
+std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) {
+    fail_io(path, "cannot be opened for reading", errno);
+  }
+  struct ::stat status {};
+  if (::fstat(descriptor, &status) != 0) {
+    const int error = errno;
+    ::close(descriptor);
+    fail_io(path, "its size cannot be read", error);
+  }
+  if (!S_ISREG(status.st_mode)) {
+    ::close(descriptor);
+    fail_io(path, "is not a regular file");
+  }
+  const auto size_bytes = static_cast<std::size_t>(status.st_size);
+  if (size_bytes == 0) {  // mmap refuses a length of 0
+    ::close(descriptor);
+    return std::shared_ptr<const MappedFile>(new MappedFile(path, nullptr, 0));
+  }
+  void* address = ::mmap(nullptr, size_bytes, PROT_READ, MAP_SHARED, descriptor, 0);
+  const int error = errno;
+  ::close(descriptor);
+  if (address == MAP_FAILED) {
+    fail_io(path, "cannot be mapped (" + std::to_string(size_bytes) + " bytes)", error);
+  }
+  return std::shared_ptr<const MappedFile>(new MappedFile(path, static_cast<const std::byte*>(address), size_bytes));
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) {
+    ::munmap(const_cast<std::byte*>(data_), size_bytes_);
+  }
+}
+
+}  // namespace espalier::data_indexed

@@ -1,0 +1,36 @@
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace espalier::data_indexed {
+
+/// A whole file mapped read-only. The mapping lives as long as the last shared_ptr to it, so whoever hands out a
+/// pointer into it hands out a share of it too.
+///
+/// The size is that of the opened descriptor: checks against it are checks against what can be read. A file that
+/// another process cuts afterwards ends the run with SIGBUS, as with every mapping.
+class MappedFile {
+ public:
+  /// @throws IoError if the file cannot be opened, is not a regular file or cannot be mapped. A file of 0 bytes gives
+  ///         an empty mapping.
+  static std::shared_ptr<const MappedFile> open(const std::string& path);
+
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile();
+
+  const std::byte* data() const { return data_; }
+  std::size_t size_bytes() const { return size_bytes_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  MappedFile(std::string path, const std::byte* data, std::size_t size_bytes)
+      : path_(std::move(path)), data_(data), size_bytes_(size_bytes) {}
+
+  std::string path_;
+  const std::byte* data_;
+  std::size_t size_bytes_;
+};
+
+}  // namespace espalier::data_indexed

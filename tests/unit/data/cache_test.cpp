@@ -1,0 +1,149 @@
+// The cached index arrays: names, staleness, damage.
+#include "cache.hpp"
+
+#include <algorithm>
+
+#include "espalier/error.hpp"
+#include "index_writer.hpp"
+#include "parity/data/support.hpp"
+
+namespace espalier::data_indexed {
+namespace {
+
+using namespace espalier::testing;
+
+class CacheTest : public ::testing::Test {
+ protected:
+  CacheTest() : prefix_(copy_pair("corpora/a", folder_)), file_(IndexedFile::open(prefix_)) {}
+
+  IndexRequest request() const { return {&file_, "", "train", {0, 285}, 1200, 64, 42}; }
+
+  TemporaryFolder folder_;
+  std::string prefix_;
+  IndexedFile file_;
+};
+
+TEST_F(CacheTest, NamesAreThePeers) {
+  for (const auto& row : read_json(data_fixture("cache/bigscience.json"))["names"]) {
+    IndexRequest asked = request();
+    asked.name = row["name"];
+    asked.samples_wanted = row["num_samples"];
+    asked.seq_length = row["seq_length"];
+    asked.seed = row["seed"];
+    const std::string stem = std::filesystem::path(row["prefix"].get<std::string>()).filename().string();
+    const CacheFiles files = cache_files(asked);
+    const std::string ours[] = {files.document, files.sample, files.shuffle};
+    for (std::size_t k = 0; k < 3; ++k) {
+      const std::string theirs = std::filesystem::path(row["files"][k].get<std::string>()).filename().string();
+      EXPECT_EQ(ours[k], prefix_ + theirs.substr(stem.size()));
+    }
+  }
+}
+
+TEST_F(CacheTest, ReusedWhenNothingChanged) {
+  EXPECT_EQ(why_not_cached(request()), "there is none yet");
+  EXPECT_THROW(load_index(request()), IoError);
+  store_index(request());
+  EXPECT_EQ(why_not_cached(request()), std::nullopt);
+  EXPECT_EQ(load_index(request()).samples(), load_index(request()).plan().samples);
+}
+
+TEST_F(CacheTest, ADifferentSplitIsNoticed) {
+  store_index(request());
+  IndexRequest other = request();
+  other.range = {0, 150};
+  const auto why = why_not_cached(other);
+  ASSERT_TRUE(why);
+  EXPECT_NE(why->find("sequences of the split = 0 to 285"), std::string::npos) << *why;
+  EXPECT_THROW(load_index(other), IoError);
+}
+
+TEST_F(CacheTest, ReplacedDataAreNoticed) {  // D21
+  const auto pair_of = [&](std::vector<int> sizes) {
+    IndexWriter writer(folder_ / "data", ElementType::kUint16);
+    for (const int size : sizes) {
+      writer.add_sequence(std::span<const std::int32_t>(std::vector<std::int32_t>(static_cast<std::size_t>(size), 1)));
+      writer.end_document();
+    }
+    writer.finish();
+  };
+  pair_of({30, 40, 50, 60});
+  const auto time = std::filesystem::last_write_time(folder_ / "data.bin");
+  const auto asked = [](const IndexedFile& file) { return IndexRequest{&file, "", "train", {0, 4}, 10, 8, 1}; };
+  const auto before = IndexedFile::open(folder_ / "data");
+  store_index(asked(before));
+  pair_of({60, 50, 40, 30});
+  for (const std::string extension : {".bin", ".idx"}) {
+    std::filesystem::last_write_time(folder_ / ("data" + extension), time);
+  }
+  const auto after = IndexedFile::open(folder_ / "data");
+  EXPECT_EQ(before.tokens(), after.tokens());
+  const auto why = why_not_cached(asked(after));
+  ASSERT_TRUE(why);
+  EXPECT_NE(why->find("data fingerprint"), std::string::npos) << *why;
+}
+
+TEST_F(CacheTest, DamageIsNoticed) {  // D12
+  store_index(request());
+  const CacheFiles files = cache_files(request());
+  for (const std::string& path : {files.document, files.sample, files.shuffle}) {
+    const std::string whole = read_file(path);
+    std::string zeros = whole;
+    std::fill(zeros.begin() + static_cast<std::ptrdiff_t>(zeros.size() / 3),
+              zeros.begin() + static_cast<std::ptrdiff_t>(zeros.size() / 3 * 2), '\0');
+    for (const std::string& damaged : {zeros, whole.substr(0, whole.size() / 2), std::string(), whole + "x"}) {
+      write_file(path, damaged);
+      const auto why = why_not_cached(request());
+      ASSERT_TRUE(why);
+      EXPECT_NE(why->find(path), std::string::npos) << *why;
+    }
+    std::filesystem::remove(path);
+    EXPECT_TRUE(why_not_cached(request()));
+    store_index(request());
+    EXPECT_EQ(read_file(path), whole);
+    EXPECT_EQ(why_not_cached(request()), std::nullopt);
+  }
+}
+
+TEST_F(CacheTest, NothingShowsBeforeEverythingIsWritten) {
+  store_index(request(), [&] {
+    for (const std::string& name : folder_.names()) {
+      EXPECT_TRUE(name.starts_with(".") || !name.ends_with(".npy")) << name;
+    }
+  });
+  for (const std::string& name : folder_.names()) {
+    EXPECT_EQ(name.find(".tmp"), std::string::npos) << name;
+  }
+  EXPECT_THROW(store_index(request(), [] { throw IoError("no space"); }), IoError);
+  EXPECT_EQ(folder_.names().size(), 6U);  // the pair and the four files of the first build
+}
+
+TEST_F(CacheTest, AMappedIndexOutlivesARebuild) {
+  store_index(request());
+  const IndexArrays arrays = load_index(request());
+  const std::int64_t first = arrays.shuffled(0);
+  IndexRequest other = request();
+  other.range = {0, 150};
+  store_index(other);
+  EXPECT_EQ(arrays.shuffled(0), first);
+}
+
+TEST_F(CacheTest, AFolderOfItsOwnKeepsEqualNamesApart) {
+  std::filesystem::create_directories(folder_ / "fr");
+  std::filesystem::create_directories(folder_ / "cache");
+  for (const std::string extension : {".bin", ".idx"}) {
+    write_file(folder_ / ("fr/a" + extension), read_file(prefix_ + extension));
+  }
+  const auto french = IndexedFile::open(folder_ / "fr/a");
+  IndexRequest here = request();
+  here.folder = folder_ / "cache";
+  IndexRequest there = here;
+  there.file = &french;
+  EXPECT_NE(cache_files(here).document, cache_files(there).document);
+  EXPECT_TRUE(cache_files(here).document.starts_with(folder_ / "cache/a_")) << cache_files(here).document;
+  here.folder = folder_ / "missing";
+  EXPECT_THROW(store_index(here), IoError);
+}
+
+}  // namespace
+}  // namespace espalier::data_indexed

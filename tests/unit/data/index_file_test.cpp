@@ -1,0 +1,166 @@
+// What is refused when a pair of .bin and .idx is opened, and how it is said.
+#include "index_file.hpp"
+
+#include <set>
+
+#include "espalier/error.hpp"
+#include "index_writer.hpp"
+#include "parity/data/support.hpp"
+
+namespace espalier::data_indexed {
+namespace {
+
+using namespace espalier::testing;
+
+std::string open_error(const std::string& prefix) {
+  return message_of<Error>([&] { IndexedFile::open(prefix); });
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(BadPairs, EachIsRefusedWithAMessageOfItsOwn) {
+  const auto pairs = read_json(data_fixture("bad/bad.json"))["pairs"];
+  ASSERT_GE(pairs.size(), 30U);
+  std::set<std::string> seen;
+  for (const auto& [name, pair] : pairs.items()) {
+    SCOPED_TRACE(name);
+    const std::string prefix = data_fixture("bad/" + name);
+    if (name == "bin_longer" || name == "doc_idx_last_short") {  // still readable: said, not refused
+      const auto file = IndexedFile::open(prefix);
+      ASSERT_EQ(file.warnings().size(), 1U);
+      EXPECT_TRUE(contains(file.warnings()[0], prefix)) << file.warnings()[0];
+      continue;
+    }
+    std::string message = open_error(prefix);
+    EXPECT_TRUE(contains(message, prefix)) << message;
+    EXPECT_FALSE(contains(message, "\n"));
+    while (contains(message, prefix)) {
+      message.erase(message.find(prefix), prefix.size());
+    }
+    EXPECT_TRUE(seen.insert(message).second) << "same message as another damage: " << message;
+  }
+}
+
+TEST(BadPairs, SizesAreSaid) {
+  // D11: six damages, six messages, expected and actual sizes in each.
+  const TemporaryFolder folder;
+  const auto damaged = [&](const std::string& extension, auto change) {
+    const std::string prefix = copy_pair("indexed/basic_uint16", folder);
+    std::string bytes = read_file(prefix + extension);
+    change(bytes);
+    write_file(prefix + extension, bytes);
+    return open_error(prefix);
+  };
+  const auto short_data = damaged(".bin", [](std::string& bytes) { bytes.pop_back(); });
+  EXPECT_TRUE(contains(short_data, "basic_uint16.bin") && contains(short_data, "476") && contains(short_data, "475"))
+      << short_data;
+  const auto short_index = damaged(".idx", [](std::string& bytes) { bytes.pop_back(); });
+  EXPECT_TRUE(contains(short_index, "330") && contains(short_index, "329")) << short_index;
+  const auto long_index = damaged(".idx", [](std::string& bytes) { bytes.append(8, '\0'); });
+  EXPECT_TRUE(contains(long_index, "330") && contains(long_index, "338")) << long_index;
+  const auto magic = damaged(".idx", [](std::string& bytes) { bytes[3] = 'X'; });
+  EXPECT_TRUE(contains(magic, "MMIDIDX") && contains(magic, "330 bytes")) << magic;
+  const auto version = damaged(".idx", [](std::string& bytes) { bytes[9] = 2; });
+  EXPECT_TRUE(contains(version, "version 2")) << version;
+  const auto empty = damaged(".idx", [](std::string& bytes) { bytes.clear(); });
+  EXPECT_TRUE(contains(empty, "0 bytes")) << empty;
+  EXPECT_EQ((std::set<std::string>{short_data, short_index, long_index, magic, version, empty}.size()), 6U);
+}
+
+TEST(BadPairs, PrefixesThatAreNone) {  // D13
+  const TemporaryFolder folder;
+  EXPECT_TRUE(contains(open_error(folder.path()), "is a folder"));
+  const std::string prefix = copy_pair("indexed/basic_uint16", folder);
+  EXPECT_TRUE(contains(open_error(prefix + ".bin"), "ends in .bin"));
+  EXPECT_TRUE(contains(open_error(prefix + ".idx"), "without its extension"));
+  EXPECT_TRUE(contains(open_error(folder / "nothing"), "neither"));
+  std::filesystem::remove(prefix + ".bin");
+  EXPECT_TRUE(contains(open_error(prefix), prefix + ".bin: is missing"));
+  write_file(prefix + ".bin", "x");
+  std::filesystem::remove(prefix + ".idx");
+  EXPECT_TRUE(contains(open_error(prefix), prefix + ".idx: is missing"));
+}
+
+TEST(TypeCodes, EveryOneIsWrittenAndRead) {  // D06
+  const TemporaryFolder folder;
+  for (int code = 1; code <= 8; ++code) {
+    SCOPED_TRACE(code);
+    const auto type = type_of_code(static_cast<std::uint8_t>(code));
+    ASSERT_TRUE(type);
+    const std::string prefix = folder / ("code" + std::to_string(code));
+    IndexWriter writer(prefix, *type);
+    if (is_integer(*type)) {
+      const std::int64_t tokens[] = {smallest_token(*type), 7, largest_token(*type)};
+      writer.add_sequence(std::span<const std::int64_t>(tokens));
+      writer.end_document();
+      writer.finish();
+      std::vector<std::int64_t> back(3);
+      IndexedFile::open(prefix).read(0, 0, std::span(back));
+      EXPECT_EQ(back, std::vector<std::int64_t>(std::begin(tokens), std::end(tokens)));
+    } else {
+      const double values[] = {1.5, -2.0, 1e6};
+      writer.add_sequence(std::span<const double>(values));
+      writer.end_document();
+      writer.finish();
+      std::vector<double> back(3);
+      IndexedFile::open(prefix).read(0, 0, std::span(back));
+      EXPECT_EQ(back, std::vector<double>(std::begin(values), std::end(values)));
+    }
+    std::string bytes = read_file(prefix + ".idx");
+    EXPECT_EQ(bytes[17], code);
+    for (const unsigned char wrong : {0, 9, 255}) {
+      bytes[17] = static_cast<char>(wrong);
+      write_file(prefix + ".idx", bytes);
+      const auto message = open_error(prefix);
+      EXPECT_TRUE(contains(message, prefix + ".idx") && contains(message, "code " + std::to_string(wrong))) << message;
+    }
+  }
+}
+
+TEST(Reading, AViewKeepsTheMappingAlive) {
+  const TemporaryFolder folder;
+  const std::string prefix = copy_pair("indexed/basic_uint16", folder);
+  auto file = std::make_unique<IndexedFile>(IndexedFile::open(prefix));
+  const TokenView view = file->view(7);
+  file.reset();
+  std::filesystem::remove(prefix + ".bin");
+  const auto truth = read_json(data_fixture("indexed/basic_uint16.json"));
+  EXPECT_EQ(sha256(view.data, static_cast<std::size_t>(view.count) * 2),
+            truth["sequences"][7]["sha256"].get<std::string>());
+}
+
+TEST(Reading, RangesOutsideASequenceAreRefused) {
+  const auto file = IndexedFile::open(data_fixture("indexed/basic_uint16"));
+  std::vector<std::int32_t> tokens(3);
+  EXPECT_THROW(file.read(0, 3, std::span(tokens)), IoError);
+  EXPECT_THROW(file.read(0, -1, std::span(tokens)), IoError);
+  EXPECT_THROW(file.read(16, 0, std::span(tokens)), IoError);
+  EXPECT_THROW(file.read(-1, 0, std::span(tokens)), IoError);
+  EXPECT_NO_THROW(file.read(0, 2, std::span(tokens)));
+}
+
+TEST(Reading, WideTokensAreNotCutToThirtyTwoBits) {
+  const auto file = IndexedFile::open(data_fixture("indexed/basic_int64"));
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(file.size(0)));
+  const auto message = message_of<IoError>([&] { file.read(0, 0, std::span(tokens)); });
+  EXPECT_TRUE(contains(message, "basic_int64.bin") && contains(message, "32 bits")) << message;
+}
+
+TEST(Reading, FingerprintSeesOtherSizesInFilesOfEqualLength) {
+  const TemporaryFolder folder;
+  const auto written = [&](const std::string& name, std::vector<int> sizes) {
+    IndexWriter writer(folder / name, ElementType::kUint16);
+    for (const int size : sizes) {
+      writer.add_sequence(std::span<const std::int32_t>(std::vector<std::int32_t>(static_cast<std::size_t>(size), 1)));
+      writer.end_document();
+    }
+    writer.finish();
+    return IndexedFile::open(folder / name).fingerprint();
+  };
+  const auto first = written("a", {3, 4, 5});
+  EXPECT_EQ(first, written("b", {3, 4, 5}));
+  EXPECT_NE(first, written("c", {4, 3, 5}));
+}
+
+}  // namespace
+}  // namespace espalier::data_indexed

@@ -1,0 +1,155 @@
+// Writing pairs: nothing is wrapped, nothing half written is left, offsets are 64 bits wide.
+#include "index_writer.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "espalier/error.hpp"
+#include "parity/data/support.hpp"
+#include "token_writer.hpp"
+
+namespace espalier::data_indexed {
+namespace {
+
+using namespace espalier::testing;
+
+TEST(TokenWriterWidth, TheLargestIdOfEveryVocabularySurvives) {  // D07
+  const TemporaryFolder folder;
+  for (const std::int32_t vocab : {65499, 65500, 65535, 65536, 65537, 250880}) {
+    SCOPED_TRACE(vocab);
+    const std::string prefix = folder / std::to_string(vocab);
+    IndexedTokenWriter writer;
+    writer.open(prefix, vocab);
+    const std::vector<std::int32_t> document = {0, vocab - 1, 5};
+    writer.add_document(document);
+    writer.finish();
+    const auto file = IndexedFile::open(prefix);
+    EXPECT_EQ(file.type(), vocab < 65500 ? ElementType::kUint16 : ElementType::kInt32);
+    std::vector<std::int32_t> back(3);
+    file.read(0, 0, std::span(back));
+    EXPECT_EQ(back, document);
+  }
+}
+
+TEST(TokenWriterWidth, IdsOutsideTheVocabularyAreRefused) {
+  const TemporaryFolder folder;
+  for (const std::int32_t bad : {-1, 300, 65536}) {
+    IndexedTokenWriter writer;
+    writer.open(folder / "refused", 300);
+    const std::vector<std::int32_t> document = {1, 2, bad};
+    const auto message = message_of<IoError>([&] { writer.add_document(document); });
+    EXPECT_NE(message.find("token id " + std::to_string(bad) + " at position 2"), std::string::npos) << message;
+  }
+  EXPECT_EQ(folder.names(), std::vector<std::string>{});
+}
+
+TEST(IndexWriter, NothingIsWrapped) {
+  const TemporaryFolder folder;
+  IndexWriter narrow(folder / "narrow", ElementType::kUint16);
+  for (const std::int32_t bad : {65536, -1}) {
+    const std::int32_t tokens[] = {bad};
+    EXPECT_THROW(narrow.add_sequence(std::span<const std::int32_t>(tokens)), IoError);
+  }
+  EXPECT_EQ(narrow.sequences(), 0);
+  EXPECT_THROW(IndexWriter(folder / "small", ElementType::kUint16, 65537), ConfigError);
+  EXPECT_NO_THROW(IndexWriter(folder / "fits", ElementType::kUint16, 65536));
+}
+
+TEST(IndexWriter, SizesIncludeTheEndMarker) {  // D09
+  const TemporaryFolder folder;
+  IndexedTokenWriter writer;
+  writer.open(folder / "marked", 300);
+  writer.add_document(std::vector<std::int32_t>{5, 6, 299});
+  writer.add_document(std::vector<std::int32_t>{7, 8, 9, 299});
+  writer.finish();
+  const auto file = IndexedFile::open(folder / "marked");
+  EXPECT_EQ(file.size(0), 3);
+  EXPECT_EQ(file.size(1), 4);
+  EXPECT_EQ(file.pointer(1), 6);
+  EXPECT_EQ(file.tokens(), 7);
+}
+
+TEST(IndexWriter, AppearsWholeOrNotAtAll) {
+  const TemporaryFolder folder;
+  const std::int32_t tokens[] = {1, 2, 3};
+  {
+    IndexWriter writer(folder / "given_up", ElementType::kInt32);
+    writer.add_sequence(std::span<const std::int32_t>(tokens));
+    writer.end_document();
+    EXPECT_FALSE(std::filesystem::exists(folder / "given_up.bin"));
+  }
+  EXPECT_EQ(folder.names(), std::vector<std::string>{});
+  {
+    IndexWriter writer(folder / "open", ElementType::kInt32);
+    writer.add_sequence(std::span<const std::int32_t>(tokens));
+    EXPECT_THROW(writer.finish(), ConfigError);  // its document was never ended
+  }
+  EXPECT_EQ(folder.names(), std::vector<std::string>{});
+  IndexWriter writer(folder / "done", ElementType::kInt32);
+  writer.add_sequence(std::span<const std::int32_t>(tokens));
+  writer.end_document();
+  writer.finish();
+  writer.discard();
+  EXPECT_EQ(folder.names(), (std::vector<std::string>{"done.bin", "done.idx"}));
+  EXPECT_THROW(IndexWriter("/nonexistent_folder/x", ElementType::kInt32), IoError);
+  EXPECT_THROW(IndexWriter(folder / "x.bin", ElementType::kInt32), ConfigError);
+}
+
+TEST(IndexWriter, OffsetsPassFourGigabytes) {  // D01
+  const TemporaryFolder folder;
+  constexpr std::int32_t kSize = 1500000000;
+  const std::string prefix = folder / "sparse";
+  std::string index(kIndexMagic, sizeof kIndexMagic);
+  const auto put = [&index](auto value) { index.append(reinterpret_cast<const char*>(&value), sizeof value); };
+  put(std::uint64_t{1});
+  put(std::uint8_t{8});
+  put(std::uint64_t{3});
+  put(std::uint64_t{4});
+  for (int i = 0; i < 3; ++i) {
+    put(kSize);
+  }
+  for (std::int64_t i = 0; i < 3; ++i) {
+    put(i * 3000000000);
+  }
+  for (std::int64_t i = 0; i < 4; ++i) {
+    put(i);
+  }
+  write_file(prefix + ".idx", index);
+  write_file(prefix + ".bin", "");
+  ASSERT_EQ(::truncate((prefix + ".bin").c_str(), 9000000000), 0);
+  const std::uint16_t last = 12345;
+  const int descriptor = ::open((prefix + ".bin").c_str(), O_WRONLY);
+  ASSERT_EQ(::pwrite(descriptor, &last, sizeof last, 9000000000 - 2), 2);
+  ::close(descriptor);
+
+  const auto file = IndexedFile::open(prefix);
+  std::vector<std::int32_t> token(1);
+  file.read(2, kSize - 1, std::span(token));
+  EXPECT_EQ(token[0], 12345);
+
+  IndexWriter writer(folder / "twice", ElementType::kUint16);
+  writer.append(file);
+  writer.append(file);
+  writer.finish();
+  const auto twice = IndexedFile::open(folder / "twice");
+  EXPECT_EQ(twice.sequences(), 6);
+  EXPECT_EQ(twice.pointer(2), 6000000000);
+  EXPECT_EQ(twice.pointer(3), 9000000000);
+  for (const std::int64_t sequence : {2, 5}) {
+    twice.read(sequence, kSize - 1, std::span(token));
+    EXPECT_EQ(token[0], 12345) << sequence;
+  }
+}
+
+TEST(IndexWriter, StrayBytesBehindAPartAreNotMerged) {
+  const TemporaryFolder folder;
+  IndexWriter writer(folder / "merged", ElementType::kUint16);
+  writer.append(IndexedFile::open(data_fixture("bad/bin_longer")));
+  writer.append(IndexedFile::open(data_fixture("indexed/second_uint16")));
+  writer.finish();
+  EXPECT_EQ(read_file(folder / "merged.bin"), read_file(data_fixture("indexed/merge_uint16.bin")));
+  EXPECT_EQ(read_file(folder / "merged.idx"), read_file(data_fixture("indexed/merge_uint16.idx")));
+}
+
+}  // namespace
+}  // namespace espalier::data_indexed

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/manifest.hpp"
+#include "espalier/device.hpp"
+
+namespace espalier::app {
+
+/// What to do when the checkpoint's optimizer state is not what the run needs.
+enum class LoadOptimizer : std::uint8_t {
+  strict,   ///< refuse, listing what is missing and what is left over
+  convert,  ///< take what has the same name, start the rest at its initial value, list both
+  skip,     ///< weights only
+};
+
+/// Reads checkpoints of any topology into any other: a piece of state is put together from the slices that cover it.
+class CheckpointReader {
+ public:
+  /// @throws IoError when the folder is no complete checkpoint.
+  explicit CheckpointReader(std::filesystem::path folder);
+
+  const Manifest& manifest() const { return manifest_; }
+  const std::filesystem::path& folder() const { return folder_; }
+
+  /// Compares names, states and shapes before anything is changed, then fills every piece, checking checksums of all it reads.
+  /// The caller refreshes working weights afterwards. Local to the rank.
+  /// @param logical  every logical parameter of the model.
+  /// @returns what was converted: one line each, empty when all matched.
+  /// @throws IoError listing the first missing, extra and misshaped names, or naming file and range of damaged bytes.
+  std::vector<std::string> load(std::span<const Parameter> logical, std::span<const LocalParameter> locals,
+                                std::span<const StatePiece> pieces, LoadOptimizer policy, Device& device, Stream& stream) const;
+
+  /// One whole logical tensor in FP32, for export and inspection.
+  std::vector<float> read_tensor(const StoredTensor& tensor) const;
+
+ private:
+  std::filesystem::path folder_;
+  Manifest manifest_;
+};
+
+}  // namespace espalier::app

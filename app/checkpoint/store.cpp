@@ -1,0 +1,156 @@
+#include "checkpoint/store.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+
+#include "espalier/error.hpp"
+
+namespace espalier::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// N of "step_N", or nothing.
+std::optional<std::int64_t> step_of(const std::string& name) {
+  constexpr std::string_view kPrefix = "step_";
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  std::int64_t step = 0;
+  const char* const end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
+  if (error != std::errc{} || rest != end || step < 0) return std::nullopt;
+  return step;
+}
+
+std::string trimmed(std::string text) {
+  while (!text.empty() && std::string_view(" \t\r\n").find(text.back()) != std::string_view::npos) text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+void write_synced(const fs::path& path, std::string_view text) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file < 0) throw IoError(path.string(), "cannot create", errno);
+  int error = 0;
+  for (std::string_view rest = text; !rest.empty() && error == 0;) {
+    const ssize_t written = ::write(file, rest.data(), rest.size());
+    if (written < 0) {
+      if (errno != EINTR) error = errno;
+    } else {
+      rest.remove_prefix(static_cast<std::size_t>(written));
+    }
+  }
+  if (error == 0 && ::fsync(file) != 0) error = errno;
+  if (::close(file) != 0 && error == 0) error = errno;
+  if (error != 0) throw IoError(path.string(), fmt::format("cannot write {} bytes", text.size()), error);
+}
+
+void sync_folder(const fs::path& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (file < 0) throw IoError(path.string(), "cannot open the folder", errno);
+  const int error = ::fsync(file) == 0 ? 0 : errno;
+  ::close(file);
+  if (error != 0 && error != EINVAL) throw IoError(path.string(), "cannot sync the folder", error);
+}
+
+std::vector<std::int64_t> CheckpointStore::steps() const {
+  std::vector<std::int64_t> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder_, error)) {
+    const auto step = step_of(entry.path().filename().string());
+    if (step && fs::exists(entry.path() / "manifest.json", error)) found.push_back(*step);
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+std::optional<CheckpointStore::Found> CheckpointStore::newest() const {
+  std::error_code error;
+  const std::vector<std::int64_t> all = steps();
+  std::string note;
+  for (const auto& entry : fs::directory_iterator(folder_, error)) {
+    if (entry.path().extension() == ".tmp") {
+      note += fmt::format("{}{}: left by a save that did not finish, ignored", note.empty() ? "" : "; ", entry.path().string());
+    }
+  }
+  if (all.empty()) return std::nullopt;
+  const auto named = [&]() -> std::string {
+    std::ifstream in(folder_ / "latest");
+    return trimmed({std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()});
+  }();
+  const auto step = step_of(named);
+  if (step && std::ranges::binary_search(all, *step)) return Found{folder_ / named, note};
+  const std::string fallback = name_of(all.back());
+  note += fmt::format("{}{}: {}; using the newest complete checkpoint, {}", note.empty() ? "" : "; ", (folder_ / "latest").string(),
+                      named.empty() ? "missing or empty" : "names \"" + named + "\", which is not here", fallback);
+  return Found{folder_ / fallback, note};
+}
+
+void CheckpointStore::begin(std::int64_t step) const {
+  std::error_code error;
+  fs::remove_all(temporary(step), error);
+  fs::create_directories(temporary(step), error);
+  if (error) throw IoError(temporary(step).string(), "cannot make the folder", error.value());
+}
+
+void CheckpointStore::require_space(std::uint64_t bytes) const {
+  fs::path existing = folder_;
+  while (!existing.empty() && !fs::exists(existing)) existing = existing.parent_path();
+  if (existing.empty()) existing = ".";
+  struct statvfs info {};
+  if (::statvfs(existing.c_str(), &info) != 0) return;  // the write itself will tell
+  const std::uint64_t free = static_cast<std::uint64_t>(info.f_bavail) * info.f_frsize;
+  if (free < bytes) {
+    throw IoError(fmt::format("{}: a checkpoint needs {} bytes, {} are free: {} (errno {})", folder_.string(), bytes, free,
+                              std::generic_category().message(ENOSPC), ENOSPC));
+  }
+}
+
+void CheckpointStore::publish(std::int64_t step, std::int64_t keep) const {
+  sync_folder(temporary(step));
+  const fs::path target = folder_ / name_of(step);
+  std::error_code error;
+  if (fs::exists(target)) {
+    // Written before by a run that was then set back: the new one replaces it, the old one goes only after it is out of the way.
+    const fs::path old = folder_ / (name_of(step) + ".old.tmp");
+    fs::remove_all(old, error);
+    fs::rename(target, old, error);
+    if (error) throw IoError(target.string(), "cannot move the old checkpoint away", error.value());
+    fs::rename(temporary(step), target, error);
+    std::error_code ignored;
+    fs::remove_all(old, ignored);
+  } else {
+    fs::rename(temporary(step), target, error);
+  }
+  if (error) throw IoError(target.string(), "cannot publish the checkpoint", error.value());
+  write_synced(folder_ / "latest.tmp", name_of(step) + "\n");
+  fs::rename(folder_ / "latest.tmp", folder_ / "latest", error);
+  if (error) throw IoError((folder_ / "latest").string(), "cannot move the pointer", error.value());
+  sync_folder(folder_);
+  remove_old(step, keep);
+}
+
+void CheckpointStore::remove_old(std::int64_t published, std::int64_t keep) const {
+  if (keep <= 0) return;
+  // The one just published stays, whatever its number: a run that was set back writes lower steps than it finds.
+  std::vector<std::int64_t> all = steps();
+  std::erase(all, published);
+  for (std::size_t i = 0; i + static_cast<std::size_t>(keep) <= all.size(); ++i) {
+    // Renamed first, so that a reader never meets half a checkpoint.
+    const fs::path path = folder_ / name_of(all[i]);
+    const fs::path gone = folder_ / (name_of(all[i]) + ".old.tmp");
+    std::error_code error;
+    fs::rename(path, gone, error);
+    fs::remove_all(error ? path : gone, error);
+  }
+}
+
+}  // namespace espalier::app

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <exception>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "espalier/communicator.hpp"
+#include "espalier/error.hpp"
+
+namespace espalier::app {
+
+/// An error that every rank of the world throws alike, so that each can end by itself.
+class AgreedError : public Error {
+ public:
+  using Error::Error;
+};
+
+struct Failure {
+  int code = 0;
+  std::string text;
+};
+
+/// Code and text of the exception in flight; call inside a catch block.
+inline Failure current_failure() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return {static_cast<int>(error.exit_code()), error.what()};
+  } catch (const std::bad_alloc&) {
+    return {static_cast<int>(ExitCode::device), "out of memory; a smaller micro_batch_size or more ranks need less each"};
+  } catch (const std::exception& error) {
+    return {static_cast<int>(ExitCode::internal), std::string("internal error: ") + error.what()};
+  } catch (...) {
+    return {static_cast<int>(ExitCode::internal), "internal error: an exception of an unknown type"};
+  }
+}
+
+/// Runs a phase outside of training steps (recipe, plugins, data, save): each rank works by itself, then all agree. When one failed,
+/// all throw its error. `body` must not communicate after a point where one rank alone may throw.
+template <class Body>
+void phase(Communicator& world, Body&& body) {
+  Failure failure;
+  try {
+    std::forward<Body>(body)();
+  } catch (const AgreedError&) {
+    throw;
+  } catch (...) {
+    failure = current_failure();
+  }
+  try {
+    agree(world, failure.code, failure.text);
+  } catch (const AgreedError&) {
+    throw;
+  } catch (const Error& error) {
+    throw AgreedError(error.exit_code(), error.what());
+  }
+}
+
+/// Runs the whole of a job on its world: what one rank alone throws ends all ranks (Communicator::abort); what all throw alike is
+/// passed on.
+template <class Body>
+int run_on_world(Communicator& world, Body&& body) {
+  try {
+    return std::forward<Body>(body)();
+  } catch (const AgreedError&) {
+    throw;
+  } catch (...) {
+    if (world.size() == 1) throw;
+    const Failure failure = current_failure();
+    world.abort(failure.code, failure.text);
+  }
+}
+
+}  // namespace espalier::app

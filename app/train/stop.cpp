@@ -1,0 +1,71 @@
+#include "train/stop.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+
+namespace espalier::app {
+namespace {
+
+std::atomic<int> g_received{0};
+// Handlers that were installed before ours, for the signal handler: plain data, written before ours is installed.
+struct sigaction g_previous[NSIG];
+
+void on_signal(int number) {
+  int expected = 0;
+  const bool first = g_received.compare_exchange_strong(expected, number);
+  if (!first && number == SIGINT) ::_exit(128 + SIGINT);
+  const auto previous = g_previous[number].sa_handler;
+  if ((g_previous[number].sa_flags & SA_SIGINFO) == 0 && previous != SIG_DFL && previous != SIG_IGN && previous != nullptr) {
+    previous(number);
+  }
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  g_received = 0;
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;  // a write or a lock in progress goes on; the step border looks at the flag
+  for (std::size_t i = 0; i < std::size(kSignals); ++i) {
+    ::sigaction(kSignals[i], nullptr, &previous_[i]);
+    g_previous[kSignals[i]] = previous_[i];
+    ::sigaction(kSignals[i], &action, nullptr);
+  }
+}
+
+StopSignals::~StopSignals() {
+  for (std::size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &previous_[i], nullptr);
+}
+
+int StopSignals::received() { return g_received; }
+
+StopRules::StopRules(double minutes, std::int64_t interval) : seconds_(minutes * 60), interval_(interval) {}
+
+StopReason StopRules::after_step(std::int64_t step) const {
+  if (StopSignals::received() != 0) return StopReason::signal;
+  if (seconds_ > 0) {
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
+    if (elapsed.count() >= seconds_) return StopReason::exit_duration;
+  }
+  return interval_ > 0 && step % interval_ == 0 ? StopReason::exit_interval : StopReason::none;
+}
+
+std::string to_string(StopReason reason) {
+  switch (reason) {
+    case StopReason::none: return "nothing";
+    case StopReason::exit_interval: return "train.exit_interval";
+    case StopReason::exit_duration: return "the time limit (train.exit_duration_in_mins)";
+    case StopReason::signal: {
+      const int number = StopSignals::received();
+      if (number == 0) return "a signal to another rank";
+      return std::string("signal ") + std::to_string(number) + " (" + ::strsignal(number) + ")";
+    }
+  }
+  return "";
+}
+
+}  // namespace espalier::app

@@ -261,18 +261,18 @@ def write_stamp(out, key, rows):
     write_lines(os.path.join(out, "complete.json"), [json.dumps(stamp)])
 
 
-def print_toml(out):
+def print_toml(out, prefix):
     try:
         rows = read_manifest(os.path.join(out, "manifest.tsv"))
     except OSError:
         raise CorpusError(f"{out}/manifest.tsv is not there; run scripts/corpus.sh --out {out} first")
-    print("# weights of manifest.tsv; each file after `trainer preprocess`, by language")
+    print("# For [data] of a recipe that uses data_indexed: each file of the corpus after `trainer preprocess`, weighted as manifest.tsv says.")
     for part in ("train", "valid"):
         print(f"{part} = [")
         for row in rows:
             weight = row["weight"] if part == "train" else row["valid_bytes"]
             if float(weight) > 0:
-                print(f'  {{ path = "{part}/{row["language"]}", weight = {weight} }},')
+                print(f'  {{ path = "{prefix}{part}/{row["language"]}", weight = {weight} }},')
         print("]")
 
 
@@ -331,15 +331,16 @@ def main():
     parser = argparse.ArgumentParser(prog="scripts/corpus.sh", description="Builds a multilingual training corpus from Debian packages.")
     parser.add_argument("--out", default="work/corpus", metavar="DIR", help="where the corpus goes (default: work/corpus)")
     parser.add_argument("--cache", metavar="DIR", help="where packages and extracted text stay (default: DIR/cache)")
-    parser.add_argument("--all", action="store_true", help="every source: some 700 MB of download, more languages and more code")
+    parser.add_argument("--all", action="store_true", help="every source: 500 MB of download, 126 languages, 800 MB of text")
     parser.add_argument("--from", dest="source", metavar="DIR", help="read unpacked packages, DIR/<package>/usr/…, without the package manager")
     parser.add_argument("--jobs", type=int, default=min(os.cpu_count() or 1, 8), metavar="N", help="processes (default: one a core, at most 8)")
     parser.add_argument("--toml", action="store_true", help="print the blend of the corpus in --out for a recipe, and do nothing else")
+    parser.add_argument("--prefix", default="", metavar="TEXT", help="with --toml: what the paths begin with")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if options.toml:
-            print_toml(os.path.abspath(options.out))
+            print_toml(os.path.abspath(options.out), options.prefix)
         else:
             build(options)
     except KeyboardInterrupt:

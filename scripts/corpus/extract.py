@@ -27,7 +27,7 @@ FORMATS = {
     "fortune": (r"/games/fortunes/(?:[a-z]{2}/)?(?!ascii-art|ethnic|men-women|sex)[^/.]+(?:\.fortunes)?$", formats.read_fortune, "prose"),
     "mo": (r"/LC_MESSAGES/[^/]+\.mo$", formats.read_mo, "strings"),
     "firefox": (r"\.xpi$", formats.read_firefox, "strings"),
-    "code": (r"\.(?:[ch]|cpp|cc|cxx|[hi]pp|hh|hxx|java|py|[cm]?js|tsx?|php|rb|lua|go|rs|scala|cs|zip|tar\.[gx]z)$", formats.read_code, "code"),
+    "code": (r"\.(?:[ch]|cpp|cc|cxx|[hi]pp|hh|hxx|java|py|[cm]?js|tsx?|php|rb|lua|go|rs|scala|cs)$|/src\.zip$|^/usr/src/.*\.tar\.[gx]z$", formats.read_code, "code"),
 }
 # Where the language stands in the path, for packages of several languages.
 _PATH_LANGUAGE = re.compile(
@@ -94,7 +94,15 @@ def _licence(data):
 
 
 def extract(job):
-    """Worker: job = dict(package, source, version, format, language, licence, out, key). Returns the meta record."""
+    """Worker: extract_package, with errors that name the package (an exception of a library need not survive the way to the parent)."""
+    try:
+        return extract_package(job)
+    except Exception as error:
+        raise ExtractError(f"{job['package']}: {error} ({type(error).__name__}); delete {job['source']} and run again") from None
+
+
+def extract_package(job):
+    """job = dict(package, source, version, format, language, licence, out, key). Returns the meta record."""
     started = time.monotonic()
     package, form = job["package"], job["format"]
     pattern, reader, kind = FORMATS[form]

@@ -37,8 +37,9 @@ rm "$work/a/valid/fr.jsonl"
 cmp "$work/a/valid/fr.jsonl" "$work/b/valid/fr.jsonl"
 
 echo "== the blend"
-"$corpus" --out "$work/a" --toml >"$work/blend.toml"
-expect 'path = "train/fr", weight = 0.' "$work/blend.toml"
+"$corpus" --out "$work/a" --toml --prefix ../tokens/ >"$work/blend.toml"
+expect '{ path = "../tokens/train/fr", weight = 0.' "$work/blend.toml"
+expect '{ path = "../tokens/valid/fr", weight = ' "$work/blend.toml"
 
 echo "== errors"
 mkdir "$work/empty"

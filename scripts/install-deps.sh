@@ -7,6 +7,8 @@ set -euo pipefail
 packages=(
   # tools
   g++ cmake ninja-build pkg-config ccache git
+  # scripts/corpus.sh
+  python3
   # libraries of core and app
   mpich libmpich-dev libboost-dev libcli11-dev libtomlplusplus-dev libspdlog-dev libfmt-dev nlohmann-json3-dev
   libxxhash-dev libzstd-dev

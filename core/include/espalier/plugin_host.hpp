@@ -171,6 +171,7 @@ class ESPALIER_API PluginHost {
   std::filesystem::path find_path(const std::filesystem::path& path, std::string_view device) const;
   std::string near_text(std::string_view name, std::string_view device) const;
   void record(const LoadedPlugin& plugin, std::string_view step);
+  void remember(const Error& error);
 
   std::vector<std::filesystem::path> search_path_;
   std::map<std::string, std::unique_ptr<LoadedPlugin>, std::less<>> builtins_;

@@ -9,6 +9,41 @@
 
 namespace espalier {
 
+namespace {
+
+// Errors that a user can act on keep their class, and so their exit code; their own text stays in front, since it may
+// start with a place in the recipe.
+template <class Class>
+[[noreturn]] void rethrow_named(const Class& error, const LoadedPlugin& plugin) {
+  throw Class(std::string(error.what()) + " (" + plugin.title() + ": create)");
+}
+
+void* call_factory(const LoadedPlugin& plugin, const Factory& factory, const ConfigView& config, HostContext& host) {
+  std::string why;
+  try {
+    if (void* const object = factory.create(config, host); object != nullptr) return object;
+    why = "its factory \"" + std::string(factory.name) + "\" made nothing";
+  } catch (const ConfigError& error) {
+    rethrow_named(error, plugin);
+  } catch (const IoError& error) {
+    rethrow_named(error, plugin);
+  } catch (const DeviceError& error) {
+    rethrow_named(error, plugin);
+  } catch (const CommError& error) {
+    rethrow_named(error, plugin);
+  } catch (const NumericsError& error) {
+    rethrow_named(error, plugin);
+  } catch (const std::exception& error) {
+    why = std::string(error.what()) + " [" + current_exception_type() + "]";
+  } catch (...) {
+    why = "it threw an exception of type " + current_exception_type() +
+          ", which carries no text; plugins throw the errors of espalier/error.hpp";
+  }
+  throw PluginError(plugin.title() + ": create: " + why);
+}
+
+}  // namespace
+
 PluginHost::PluginHost(std::vector<std::filesystem::path> search_path) : search_path_(std::move(search_path)) {}
 
 PluginHost::~PluginHost() = default;
@@ -48,12 +83,15 @@ const LoadedPlugin& PluginHost::load(std::string_view name_or_path, std::string_
     record(plugin, "loaded");
     return plugin;
   } catch (const Error& error) {
-    if (failure_.empty()) {
-      failure_ = error.what();
-      failure_code_ = static_cast<int>(error.exit_code());
-    }
+    remember(error);
     throw;
   }
+}
+
+void PluginHost::remember(const Error& error) {
+  if (!failure_.empty()) return;
+  failure_ = error.what();
+  failure_code_ = static_cast<int>(error.exit_code());
 }
 
 const LoadedPlugin& PluginHost::load_file(const std::filesystem::path& path, std::string_view expected) {
@@ -69,39 +107,12 @@ void PluginHost::record(const LoadedPlugin& plugin, std::string_view step) {
 
 void* PluginHost::create_object(const LoadedPlugin& plugin, const Factory& factory, const ConfigView& config,
                                 HostContext& host) {
-  const auto text = [&](const std::string& why) { return plugin.title() + ": create: " + why; };
-  // Errors that a user can act on keep their class, so their exit code; their own text stays in front, since it may
-  // start with a place in the recipe.
-  const auto named = [&](const Error& error) {
-    return std::string(error.what()) + " (" + plugin.title() + ": create)";
-  };
   try {
-    try {
-      void* const object = factory.create(config, host);
-      if (object == nullptr) throw PluginError(text("its factory \"" + std::string(factory.name) + "\" made nothing"));
-      record(plugin, "created " + std::string(factory.kind));
-      return object;
-    } catch (const ConfigError& error) {
-      throw ConfigError(named(error));
-    } catch (const IoError& error) {
-      throw IoError(named(error));
-    } catch (const DeviceError& error) {
-      throw DeviceError(named(error));
-    } catch (const CommError& error) {
-      throw CommError(named(error));
-    } catch (const NumericsError& error) {
-      throw NumericsError(named(error));
-    } catch (const std::exception& error) {
-      throw PluginError(text(std::string(error.what()) + " [" + current_exception_type() + "]"));
-    } catch (...) {
-      throw PluginError(text("it threw an exception of type " + current_exception_type() +
-                             ", which carries no text; plugins throw the errors of espalier/error.hpp"));
-    }
+    void* const object = call_factory(plugin, factory, config, host);
+    record(plugin, "created " + std::string(factory.kind));
+    return object;
   } catch (const Error& error) {
-    if (failure_.empty()) {
-      failure_ = error.what();
-      failure_code_ = static_cast<int>(error.exit_code());
-    }
+    remember(error);
     throw;
   }
 }

@@ -1,0 +1,41 @@
+#include "session/builtins.hpp"
+
+#include "config/recipe.hpp"
+#include "espalier/synthetic.hpp"
+#include "text/byte_tokenizer.hpp"
+
+namespace espalier::app {
+namespace {
+
+template <class Interface>
+void destroy(Interface* object) noexcept {
+  delete object;
+}
+
+Backend* make_backend(const ConfigView&, HostContext& host) { return make_reference_backend(host.threads()).release(); }
+TensorParallel* make_tensor(const ConfigView&, HostContext&) { return make_whole_tensors().release(); }
+PipelineParallel* make_pipeline(const ConfigView&, HostContext&) { return make_single_stage().release(); }
+DataParallel* make_data(const ConfigView&, HostContext&) { return make_single_replica().release(); }
+Dataset* make_dataset(const ConfigView&, HostContext& host) { return make_synthetic_dataset(host.facts()).release(); }
+Tokenizer* make_tokenizer(const ConfigView&, HostContext&) { return new ByteTokenizer; }
+
+constexpr Factory kReference[] = {factory<Backend, make_backend, destroy<Backend>>("reference")};
+constexpr Factory kOneRank[] = {factory<TensorParallel, make_tensor, destroy<TensorParallel>>("whole_tensors"),
+                                factory<PipelineParallel, make_pipeline, destroy<PipelineParallel>>("single_stage"),
+                                factory<DataParallel, make_data, destroy<DataParallel>>("single_replica")};
+constexpr Factory kSynthetic[] = {factory<Dataset, make_dataset, destroy<Dataset>>("synthetic")};
+constexpr Factory kBytes[] = {factory<Tokenizer, make_tokenizer, destroy<Tokenizer>>("bytes")};
+
+}  // namespace
+
+void add_builtins(PluginHost& host) {
+  static const PluginDescriptor descriptors[] = {
+      builtin_descriptor(kBuiltInBackend.data(), "plain-loop CPU kernels: the oracle", kReference),
+      builtin_descriptor(kBuiltInStrategy.data(), "one rank: whole tensors, one stage, one replica", kOneRank),
+      builtin_descriptor(kBuiltInDataset.data(), "text from a random Markov chain", kSynthetic),
+      builtin_descriptor(kBuiltInTokenizer.data(), "every byte is a token", kBytes),
+  };
+  for (const PluginDescriptor& descriptor : descriptors) host.add_builtin(descriptor);
+}
+
+}  // namespace espalier::app

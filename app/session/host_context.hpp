@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "espalier/host.hpp"
+
+namespace espalier::app {
+
+/// What every component of a run is given. The run fills it in as its parts come into being; see "Precision first" in
+/// docs/architecture.md for the order.
+struct Services {
+  RunFacts facts;
+  ThreadPool* threads = nullptr;
+  Backend* backend = nullptr;
+  Communicator* groups[4] = {};  ///< by Group
+};
+
+/// One component's view of the services; its log lines carry its name.
+class ComponentHost final : public HostContext {
+ public:
+  ComponentHost(std::string name, Services& services) : name_(std::move(name)), services_(services) {}
+
+  void log(LogLevel level, std::string_view text) override;
+  const RunFacts& facts() const override { return services_.facts; }
+  /// @throws Error when the component asks for a group that is made after it.
+  Communicator& communicator(Group group) override;
+  ThreadPool& threads() override { return *services_.threads; }
+  Backend& backend() override;
+
+ private:
+  std::string name_;
+  Services& services_;
+};
+
+}  // namespace espalier::app

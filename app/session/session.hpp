@@ -1,0 +1,71 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/recipe.hpp"
+#include "espalier/plugin_host.hpp"
+#include "session/host_context.hpp"
+#include "train/executor.hpp"
+
+namespace espalier::app {
+
+/// Everything a run is assembled from, made in the order of docs/architecture.md section 8 ("Precision first"): plugins → optimizer's
+/// precision → backend → groups → strategies → tokenizer and data → parameters and executor. No model memory is reserved here.
+/// Destruction runs the other way. Collective over the world; every failure is thrown alike on all ranks.
+class Session {
+ public:
+  struct Needs {
+    bool data = true;  ///< open the dataset
+  };
+  /// @param host  has loaded every plugin the recipe names (config/load.hpp).
+  Session(Communicator& world, Recipe recipe, PluginHost& host, const Needs& needs);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  Communicator& world() { return world_; }
+  const Recipe& recipe() const { return recipe_; }
+  const RunFacts& facts() const { return services_.facts; }
+  Backend& backend() { return *backend_; }
+  Optimizer& optimizer() { return *optimizer_; }
+  TensorParallel& tensor() { return *tensor_; }
+  PipelineParallel& pipeline() { return *pipeline_; }
+  DataParallel& data_parallel() { return *data_parallel_; }
+  Tokenizer& tokenizer() { return *tokenizer_; }
+  /// Only with Needs::data.
+  Dataset& dataset() { return *dataset_; }
+  const ParameterList& parameters() const { return *parameters_; }
+  Executor& executor() { return *executor_; }
+  Stream& stream() { return backend_->device().lane(Lane::compute); }
+  int threads() const { return threads_->size(); }
+  /// Backend, kernels and threads in one line: what a resume must have in common to be equal to the bit.
+  std::string provider() const;
+
+ private:
+  template <class Interface>
+  Owned<Interface> make(PluginHost& host, const PluginChoice& choice);
+  void make_backend(PluginHost& host);
+  void make_groups();
+  void make_text(PluginHost& host, const Needs& needs);
+  void make_model();
+
+  Communicator& world_;
+  Recipe recipe_;
+  Services services_;
+  std::unique_ptr<ThreadPool> threads_;
+  std::vector<std::unique_ptr<ComponentHost>> hosts_;  ///< components keep references to theirs
+  Owned<Optimizer> optimizer_;
+  Owned<Backend> backend_;
+  std::unique_ptr<Communicator> wrapped_world_, tensor_group_, data_group_, pipeline_group_;
+  Owned<TensorParallel> tensor_;
+  Owned<PipelineParallel> pipeline_;
+  Owned<DataParallel> data_parallel_;
+  Owned<Tokenizer> tokenizer_;
+  Owned<Dataset> dataset_;
+  std::unique_ptr<ParameterList> parameters_;
+  std::unique_ptr<Executor> executor_;
+};
+
+}  // namespace espalier::app

@@ -7,14 +7,16 @@
 
 namespace espalier::app {
 
-void JsonlMonitor::metrics(const Progress& progress, std::span<const Metric> metrics) {
+void JsonlMonitor::metrics(const Progress& progress, std::span<const Metric> metrics) { write("step", progress, metrics); }
+
+void JsonlMonitor::write(std::string_view kind, const Progress& progress, std::span<const Metric> metrics) {
   // format_to_n into a member array: no heap call in a step. Names are ours and need no escaping.
   char* out = line_.data();
   char* const end = line_.data() + line_.size() - 2;
   const auto append = [&](auto format, auto&&... args) {
     out = fmt::format_to_n(out, static_cast<std::size_t>(end - out), fmt::runtime(format), args...).out;
   };
-  append(R"({{"kind":"step","step":{},"samples":{},"tokens":{})", progress.step, progress.samples, progress.tokens);
+  append(R"({{"kind":"{}","step":{},"samples":{},"tokens":{})", kind, progress.step, progress.samples, progress.tokens);
   for (const Metric& metric : metrics) {
     if (std::isfinite(metric.value)) {
       append(R"(,"{}":{:.9g})", metric.name, metric.value);

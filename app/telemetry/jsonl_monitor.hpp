@@ -17,10 +17,13 @@ class JsonlMonitor final : public Monitor {
 
   void metrics(const Progress& progress, std::span<const Metric> metrics) override;
   void event(const Progress& progress, std::string_view kind, std::string_view text) override;
+  /// A record of kind "evaluation".
+  void evaluation(const Progress& progress, std::span<const Metric> metrics) { write("evaluation", progress, metrics); }
   void flush() override { file_.sync(); }
   void resume(const Progress& progress) override;
 
  private:
+  void write(std::string_view kind, const Progress& progress, std::span<const Metric> metrics);
   RecordFile file_;
   std::array<char, 4096> line_{};
 };

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/manifest.hpp"
+#include "checkpoint/writer.hpp"
+#include "espalier/monitor.hpp"
+#include "session/session.hpp"
+#include "train/evaluation.hpp"
+#include "train/loader.hpp"
+#include "train/stop.hpp"
+
+namespace espalier::app {
+
+/// A training run: start or resume, steps, evaluations, checkpoints, stop. Collective over the session's world.
+class Trainer {
+ public:
+  /// Sizes and reserves all memory, then loads the newest checkpoint or initialises the weights.
+  explicit Trainer(Session& session);
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  /// Trains to the end of the recipe, or to a stop rule.
+  /// @returns ok, or interrupted when a signal or limit ended it with the state saved.
+  /// @throws NumericsError by the NaN policy or the optimizer; the last checkpoint is what a resume starts from.
+  ExitCode run();
+
+ private:
+  /// What ranks agree on at a step border; the largest of all ranks counts.
+  struct Border {
+    StopReason stop = StopReason::none;
+    bool writing = false;  ///< some rank's checkpoint file is not on disk yet
+  };
+
+  void bind();
+  void start_or_resume();
+  void initialise_weights();
+  void load(const std::filesystem::path& folder, const std::string& note);
+  void check_same_run(const Manifest& manifest);
+  void open_monitors(bool resumed);
+  void report_start();
+
+  void one_step();
+  void count_verdict(const Verdict& verdict);
+  void record_step(const Verdict& verdict, double lr, double seconds);
+  Border agree_on_border();
+  void evaluate(std::string_view when);
+  void save();
+  void poll_save(bool writing);
+  void finish_save();
+  Manifest manifest() const;
+
+  Progress progress() const;
+  bool finished() const { return state_.step >= recipe_.train.train_steps; }
+  void event(std::string_view kind, std::string_view text);
+
+  Session& session_;
+  const Recipe& recipe_;
+  BatchSchedule batches_;
+  RateSchedule rates_;
+  std::unique_ptr<Evaluation> evaluation_;
+  std::vector<Walk> walks_;
+
+  TrainState state_;
+  std::optional<std::int64_t> saved_step_;  ///< of the newest save started or loaded
+  std::unique_ptr<Loader> loader_;
+  std::unique_ptr<CheckpointWriter> writer_;
+  std::vector<std::unique_ptr<Monitor>> monitors_;  ///< on rank 0 only
+  StopRules stop_rules_;
+  std::chrono::steady_clock::time_point step_start_{};
+  std::int64_t steps_here_ = 0;  ///< since this process started
+};
+
+}  // namespace espalier::app

@@ -11,6 +11,7 @@
 #include "espalier/facts.hpp"
 #include "train/batch_schedule.hpp"
 #include "train/rate_schedule.hpp"
+#include "model/choices.hpp"
 
 namespace espalier::app {
 
@@ -18,8 +19,6 @@ namespace espalier::app {
 /// Relative paths start at the working directory of the program (`Recipe::base_dir`).
 
 enum class Positions : std::uint8_t { alibi, learned };
-enum class EmbeddingInit : std::uint8_t { normal, xavier_uniform };
-enum class Recompute : std::uint8_t { none, selective, full };
 enum class NanPolicy : std::uint8_t { skip, stop };
 
 /// Names of what is built in, as a recipe's `plugin` key spells them.

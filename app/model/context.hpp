@@ -7,11 +7,11 @@
 #include "espalier/parallel/data.hpp"
 #include "espalier/parallel/tensor.hpp"
 #include "model/arena.hpp"
+#include "model/choices.hpp"
 
 namespace espalier::app {
 
 /// What backward computes again instead of keeping: nothing, what attention keeps (selective), or whole blocks (full).
-enum class Recompute : std::uint8_t { none, selective, full };
 
 /// What the layers work with. All pointers outlive the model; the dry walk puts stand-ins in their place.
 struct ModelContext {

@@ -6,10 +6,10 @@
 #include "espalier/backend.hpp"
 #include "espalier/facts.hpp"
 #include "espalier/parallel/data.hpp"
+#include "model/choices.hpp"
 
 namespace espalier::app {
 
-enum class EmbeddingInit : std::uint8_t { normal, xavier_uniform };
 
 struct InitialWeights {
   double std = 0.02;  ///< BLOOM: 0.0048 = sqrt(1 / 3h); output layers get std / sqrt(2 L)

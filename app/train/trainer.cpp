@@ -248,7 +248,7 @@ void Trainer::one_step() {
   state_.step += 1;
   state_.samples += batch.shape.global_batch;
   count_verdict(verdict);
-  record_step(verdict, settings.lr, seconds_since(step_start_));
+  record_step(verdict, batch.shape.global_batch, settings.lr, seconds_since(step_start_));
 }
 
 void Trainer::count_verdict(const Verdict& verdict) {
@@ -272,11 +272,10 @@ void Trainer::count_verdict(const Verdict& verdict) {
   }
 }
 
-void Trainer::record_step(const Verdict& verdict, double lr, double seconds) {
+void Trainer::record_step(const Verdict& verdict, std::int64_t samples, double lr, double seconds) {
   steps_here_ += 1;
   if (monitors_.empty()) return;
   const RunFacts& facts = session_.facts();
-  const std::int64_t samples = batches_.at(state_.samples - 1).global_batch;
   const double tokens = static_cast<double>(samples * facts.model.seq_length);
   const bool recomputes = recipe_.train.recompute == Recompute::full;
   const double flops = step_flops(facts.model, samples, recomputes);

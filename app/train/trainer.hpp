@@ -50,7 +50,7 @@ class Trainer {
 
   void one_step();
   void count_verdict(const Verdict& verdict);
-  void record_step(const Verdict& verdict, double lr, double seconds);
+  void record_step(const Verdict& verdict, std::int64_t samples, double lr, double seconds);
   Border agree_on_border();
   void evaluate(std::string_view when);
   void save();

@@ -25,6 +25,12 @@ struct Request {
 
 enum class Verb : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, send, receive, barrier };
 
+constexpr std::string_view name_of(Verb verb) {
+  constexpr std::string_view kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                         "all_to_all", "send",           "receive",    "barrier"};
+  return kNames[static_cast<std::size_t>(verb)];
+}
+
 /// How pieces are combined. `sum_rank_order` adds the ranks' pieces in rank order in FP32 (FP64 for f64) and rounds once, so every
 /// rank gets the same bits and bucket borders change nothing. `sum_library` leaves order and rounding to the library.
 enum class Reduce : std::uint8_t { sum_rank_order, sum_library, max };
@@ -66,7 +72,7 @@ class ESPALIER_API Communicator {
   /// Begins when `after` gets there; returns at once. Buffers belong to the network until finished.
   /// @throws CommError naming group, rank, verb; the pool of requests being exhausted (256 open) is one.
   virtual Request start(const Operation& operation, Stream& after) = 0;
-  /// Whether the operation is over; polls. Does not release the request.
+  /// Whether the operation is over; polls, also when asked about "none". Does not release the request.
   virtual bool done(Request request) = 0;
   /// Makes later work on `before` see the result. On MPI: polls all open requests and yields until this one is over.
   virtual void finish(Request request, Stream& before) = 0;

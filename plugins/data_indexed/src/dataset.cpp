@@ -35,16 +35,9 @@ void together(Communicator& world, const Phase& phase) {
 
 bool evaluates(const RunFacts& facts) { return facts.batch.eval_interval > 0 || facts.batch.eval_runs > 0; }
 
+// Every evaluation reads the same samples, from the first on: more of them would only mix epochs into those.
 std::int64_t samples_wanted(Split split, const RunFacts& facts) {
-  switch (split) {
-    case Split::train:
-      return facts.batch.train_samples;
-    case Split::valid:
-      return facts.batch.eval_samples * std::max<std::int64_t>(facts.batch.eval_runs, 1);
-    case Split::test:
-      break;
-  }
-  return facts.batch.eval_samples;
+  return split == Split::train ? facts.batch.train_samples : facts.batch.eval_samples;
 }
 
 const char* split_word(Split split) {
@@ -218,7 +211,9 @@ void IndexedDataset::ensure_indices(HostContext& host, const std::function<void(
       const CacheFiles files = cache_files(part.request);
       const auto why = why_not_cached(part.request);
       if (!why) {
-        host.log(LogLevel::info, "index cache used: " + files.check);
+        if (main_rank_) {
+          host.log(LogLevel::info, "index cache used: " + files.check);
+        }
         continue;
       }
       const auto start = std::chrono::steady_clock::now();

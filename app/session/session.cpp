@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "session/builtins.hpp"
 #include "session/overrides.hpp"
 #include "session/threads_per_rank.hpp"
 #include "telemetry/log.hpp"
@@ -18,6 +19,7 @@ Owned<Interface> Session::make(PluginHost& host, const PluginChoice& choice) {
 
 Session::Session(Communicator& world, Recipe recipe, PluginHost& host, const Needs& needs)
     : world_(world), recipe_(std::move(recipe)) {
+  add_builtins(host);
   services_.facts = facts_of(recipe_, world_.rank());
   const int threads = threads_per_rank(recipe_.train.threads, detect_launch().local_size);
   threads_ = make_thread_pool(threads);

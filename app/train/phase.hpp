@@ -16,6 +16,18 @@ class AgreedError : public Error {
   using Error::Error;
 };
 
+/// Calls what throws alike on all ranks by itself, and marks its errors so.
+template <class Body>
+auto alike(Body&& body) {
+  try {
+    return std::forward<Body>(body)();
+  } catch (const AgreedError&) {
+    throw;
+  } catch (const Error& error) {
+    throw AgreedError(error.exit_code(), error.what());
+  }
+}
+
 struct Failure {
   int code = 0;
   std::string text;
@@ -48,13 +60,7 @@ void phase(Communicator& world, Body&& body) {
   } catch (...) {
     failure = current_failure();
   }
-  try {
-    agree(world, failure.code, failure.text);
-  } catch (const AgreedError&) {
-    throw;
-  } catch (const Error& error) {
-    throw AgreedError(error.exit_code(), error.what());
-  }
+  alike([&] { agree(world, failure.code, failure.text); });
 }
 
 /// Runs the whole of a job on its world: what one rank alone throws ends all ranks (Communicator::abort); what all throw alike is

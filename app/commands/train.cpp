@@ -1,0 +1,56 @@
+#include <filesystem>
+
+#include "commands/commands.hpp"
+#include "checkpoint/store.hpp"
+#include "config/open.hpp"
+#include "session/session.hpp"
+#include "session/threads_per_rank.hpp"
+#include "telemetry/log.hpp"
+#include "train/phase.hpp"
+#include "train/stop.hpp"
+#include "train/trainer.hpp"
+
+namespace espalier::app {
+namespace {
+
+constexpr ArgSpec kArgs[] = {kRecipeArg, kSetArg};
+
+void make_run_folder(Communicator& world, const Recipe& recipe) {
+  phase(world, [&] {
+    if (world.rank() != 0) return;
+    std::error_code error;
+    std::filesystem::create_directories(recipe.run_dir, error);
+    if (error) throw IoError(recipe.run_dir, "cannot make the run folder (run.dir)", error.value());
+    write_synced(std::filesystem::path(recipe.run_dir) / "recipe.toml", recipe.effective);
+    log_to_file(std::filesystem::path(recipe.run_dir) / "trainer.log");
+  });
+}
+
+int train(Communicator& world, const Args& args) {
+  prepare_openmp(threads_per_rank(0, detect_launch().local_size));  // before any plugin brings OpenMP along
+  OpenRecipe opened = alike([&] { return open_recipe(recipe_request(args), &world); });
+  start_log(world.rank(), world.size(), parse_log_level(opened.recipe.log.level));
+  make_run_folder(world, opened.recipe);
+  Session session(world, std::move(opened.recipe), *opened.plugins, {});
+  Trainer trainer(session);
+  return static_cast<int>(trainer.run());
+}
+
+int run(const Args& args) {
+  const StopSignals signals;
+  const std::unique_ptr<Communicator> world = make_world_communicator();
+  return run_on_world(*world, [&] { return train(*world, args); });
+}
+
+}  // namespace
+
+const Command kTrain{"train",
+                     "train a model from a recipe, or go on where its last run stopped",
+                     "  trainer train configs/quickstart.toml\n"
+                     "  mpiexec -n 2 trainer train configs/quickstart.toml --set optimizer.plugin=optim_fp16\n"
+                     "Ctrl-C (or SIGTERM, SIGUSR1) saves the state after the current step and ends with exit code 75; the same command\n"
+                     "goes on from there. Everything a run writes is in run.dir: checkpoints, train.log, metrics.jsonl, recipe.toml.",
+                     kArgs,
+                     run};
+
+}  // namespace espalier::app

@@ -30,7 +30,7 @@ struct StateSpec {
 /// What one update works on: a flat range of one parameter (Unit::element), or the whole logical matrix (Unit::tensor).
 struct UpdateBlock {
   const Parameter* parameter = nullptr;
-  View gradient;                    ///< f32, reduced; not yet multiplied by the factor
+  View gradient;                    ///< f32, reduced; not yet multiplied by the factor; scratch once it is read
   View working;                     ///< working weights to refresh; empty when they are the master weights
   std::span<const View> state;      ///< in the order of state(); `like_parameter` shaped like gradient, `per_tensor` one element
   View master;                      ///< f32: the state named "master", or the f32 working weights

@@ -1,0 +1,72 @@
+# cmake -DBUILD_DIR=... -DSOURCE_DIR=... -DWORK_DIR=... -DCXX=... -DCXX_FLAGS=... [-DTRAIN=ON] -P outside_test.cmake
+#
+# Installs the build into a folder of its own and does what a third party does with it: builds the example plugin, the plugin of
+# docs/plugin-guide.md and a host program, each a project outside the tree, and loads the plugins with the program; with TRAIN,
+# trains two steps with the installed trainer and the example's optimizer.
+cmake_policy(VERSION 3.25)
+
+function(run title)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "${title}: status ${status}\n${output}")
+  endif()
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+function(must_contain text part)
+  string(FIND "${text}" "${part}" at)
+  if(at EQUAL -1)
+    message(FATAL_ERROR "expected \"${part}\" in:\n${text}")
+  endif()
+endfunction()
+
+# build(NAME SOURCE args...): configures and builds a project against the installed SDK.
+function(build name source)
+  run("configuring ${name}" "${CMAKE_COMMAND}" -S "${source}" -B "${WORK_DIR}/${name}" -G Ninja "-DCMAKE_CXX_COMPILER=${CXX}"
+      "-DCMAKE_CXX_FLAGS=${CXX_FLAGS}" "-DCMAKE_PREFIX_PATH=${prefix}" -DCMAKE_BUILD_TYPE=Release ${ARGN})
+  run("building ${name}" "${CMAKE_COMMAND}" --build "${WORK_DIR}/${name}")
+endfunction()
+
+# Puts the first block of the given language after the given line of the guide into a file.
+function(extract_block guide after language file)
+  string(FIND "${guide}" "${after}" at)
+  string(SUBSTRING "${guide}" ${at} -1 rest)
+  string(FIND "${rest}" "```${language}\n" begin)
+  if(at EQUAL -1 OR begin EQUAL -1)
+    message(FATAL_ERROR "docs/plugin-guide.md has no ${language} block after \"${after}\"")
+  endif()
+  string(LENGTH "```${language}\n" mark)
+  math(EXPR begin "${begin} + ${mark}")
+  string(SUBSTRING "${rest}" ${begin} -1 rest)
+  string(FIND "${rest}" "```" end)
+  string(SUBSTRING "${rest}" 0 ${end} block)
+  file(WRITE "${file}" "${block}")
+endfunction()
+
+file(REMOVE_RECURSE "${WORK_DIR}")
+set(prefix "${WORK_DIR}/install")
+run("installing" "${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${prefix}")
+
+build(lion "${SOURCE_DIR}/examples/plugins/lion")
+file(READ "${SOURCE_DIR}/docs/plugin-guide.md" guide)
+extract_block("${guide}" "`src/plugin.cpp`:" cpp "${WORK_DIR}/guide_source/src/plugin.cpp")
+extract_block("${guide}" "`CMakeLists.txt`:" cmake "${WORK_DIR}/guide_source/CMakeLists.txt")
+build(guide "${WORK_DIR}/guide_source")
+build(host "${SOURCE_DIR}/tests/sdk/outside" "-DPROBE_SOURCE=${SOURCE_DIR}/tests/sdk/probe.cpp")
+
+run("loading the example" "${WORK_DIR}/host/probe" "${WORK_DIR}/lion/lib/espalier/plugins" optim_lion)
+must_contain("${output}" "optim_lion 0.1.0")
+run("loading the guide's plugin" "${WORK_DIR}/host/probe" "${WORK_DIR}/guide/lib/espalier/plugins" monitor_printer)
+must_contain("${output}" "monitor_printer 0.1.0")
+run("loading an installed plugin" "${WORK_DIR}/host/probe" "${prefix}/lib/espalier/plugins" optim_bf16)
+
+# Where a plugin ends up when its own project is installed: in the tree of the trainer.
+run("installing the example" "${CMAKE_COMMAND}" --install "${WORK_DIR}/lion" --prefix "${prefix}")
+run("loading the installed example" "${WORK_DIR}/host/probe" "${prefix}/lib/espalier/plugins" optim_lion)
+
+if(TRAIN)
+  run("training with the example" "${CMAKE_COMMAND}" -E chdir "${WORK_DIR}" "${prefix}/bin/trainer" train
+      "${SOURCE_DIR}/tests/sdk/outside/lion.toml" --set "run.dir=\"${WORK_DIR}/run\"")
+  message("${output}")
+endif()
+file(REMOVE_RECURSE "${WORK_DIR}")

@@ -21,6 +21,8 @@ struct Slot {
 class Arena {
  public:
   static constexpr std::size_t kAlignment = 64;
+  /// Where addresses without memory behind them start: not null, so that arithmetic on them is like any other.
+  static constexpr std::uintptr_t kDryAddress = std::uintptr_t{1} << 16;
 
   Arena() = default;
   Arena(const Arena&) = delete;
@@ -36,7 +38,8 @@ class Arena {
   /// Closes and clears; closing a closed slot does nothing.
   void close(Slot& slot);
   std::byte* data(const Slot& slot) const {
-    return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(memory_.data()) + slot.offset);
+    const auto base = capacity_ == 0 ? kDryAddress : reinterpret_cast<std::uintptr_t>(memory_.data());
+    return reinterpret_cast<std::byte*>(base + slot.offset);
   }
 
   bool empty() const { return live_.empty(); }

@@ -14,7 +14,7 @@ struct BlockParameters {
 /// Inputs of the four linear maps: what the weight half reads.
 struct BlockInputs {
   View attention_normed;  ///< [outside, hidden]
-  View context;           ///< [inside, own hidden]
+  View attended;          ///< [inside, own hidden]
   View mlp_normed;        ///< [outside, hidden]
   View activated;         ///< [inside, own ffn], after GELU
   std::size_t carve(const ModelContext& context, const Tokens& tokens, std::byte* memory);
@@ -30,9 +30,9 @@ struct BlockSaved {
 
 /// Output gradients of the four linear maps: from the input half to the weight half.
 struct BlockGradients {
-  View attention_out;  ///< [outside, hidden]
+  View attention_out;  ///< [inside, hidden]; `middle` itself when nothing is dropped or gathered
   View qkv;            ///< [inside, 3 own hidden]
-  View mlp_down;       ///< [outside, hidden]; the block's own output gradient when nothing is dropped
+  View mlp_down;       ///< [inside, hidden]; the block's own output gradient when nothing is dropped or gathered
   View mlp_up;         ///< [inside, own ffn]
   View middle;  ///< [outside, hidden] gradient of BlockSaved::middle; the same as attention_out when nothing is dropped
   /// @param grad_dst  gradient of the block's output.

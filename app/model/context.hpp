@@ -67,6 +67,10 @@ class Border {
   Temporary scratch_;
 };
 
+/// TensorParallel::leave, finished at once, with scratch of the caller's: empty where the row counts of the regions are
+/// equal.
+View leave_into(const ModelContext& context, const View& x, const View& scratch, Pass pass);
+
 /// Places of dropout in a layer; with the layer's number they make the generator's key.
 enum class DropoutSite : std::uint8_t { embedding, attention, attention_out, mlp_out };
 
@@ -84,15 +88,25 @@ void linear_backward_weight(const ModelContext& context, const View& grad_dst, c
                             int micro_batch);
 /// Bias gradient = column sums of grad_dst.
 void bias_backward(const ModelContext& context, const View& grad_dst, int bias, int micro_batch);
+/// LayerNorm; mean and rstd may be empty where no backward follows.
+void norm_forward(const ModelContext& context, const View& src, int weight, int bias, const View& mean,
+                  const View& rstd, const View& dst);
 /// LayerNorm backward: grad_src = gradient + residual (empty: none); weight and bias gradients go where the strategy
 /// wants them.
 void norm_backward(const ModelContext& context, const View& grad_dst, const View& src, int weight, int bias,
                    const View& mean, const View& rstd, const View& residual, const View& grad_src, int micro_batch);
 
-/// Cuts one range of memory into aligned views. A first pass without memory gives the size.
+/// Backward of `leave, add bias, drop` at the end of a row-parallel map: the bias gradient, and out_grad [inside,
+/// hidden], the gradient of the map's product. out_grad is grad_dst itself when nothing is dropped and the regions have
+/// equal rows.
+void dropped_gradient(const ModelContext& context, const Tokens& tokens, const Dropout& dropout, int bias,
+                      const View& grad_dst, const View& out_grad, int micro_batch);
+
+/// Cuts one range of memory into aligned views. A first pass without memory (null) gives the size.
 class Carve {
  public:
-  explicit Carve(std::byte* base = nullptr) : base_(reinterpret_cast<std::uintptr_t>(base)) {}
+  explicit Carve(std::byte* base)
+      : base_(base == nullptr ? Arena::kDryAddress : reinterpret_cast<std::uintptr_t>(base)) {}
   View matrix(std::int64_t rows, std::int64_t cols, DType dtype) {
     const std::uintptr_t here = base_ + bytes_;
     bytes_ += aligned(static_cast<std::size_t>(rows * cols) * size_of(dtype));

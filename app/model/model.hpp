@@ -27,10 +27,11 @@ namespace espalier::app {
 class Model {
  public:
   /// @param parts  layers of each chunk; kept by the caller, as are parameters and what the context points to.
+  /// @param walks  every list that will be begun: room for their micro-batches and tokens.
   Model(const ModelContext& context, std::span<const LayerRange> parts, std::span<const LocalParameter> parameters,
-        int max_micro_batches);
+        std::span<const Walk> walks);
 
-  /// Starts a list of instructions. Every slot must be closed.
+  /// Starts a list of instructions. Every slot of the one before is closed.
   void begin(const Walk& walk);
 
   /// Where the activation (or the gradient) that a neighbour sends is to be received: [outside rows, hidden] working.
@@ -45,7 +46,7 @@ class Model {
   /// @param loss_scale  the head's gradient starts from (p − y) · loss_scale / (samples · seq).
   /// @param sums  device f64 [2]: Σ loss and number of targets are added where this rank counts them.
   void forward(int chunk, int micro_batch, BatchSource& batches, double* sums);
-  void backward_input(int chunk, int micro_batch, double loss_scale, double* sums, bool weights_follow);
+  void backward_input(int chunk, int micro_batch, double loss_scale, double* sums);
   void backward_weight(int chunk, int micro_batch);
   /// Both halves, block by block, so that slots close early.
   void backward(int chunk, int micro_batch, double loss_scale, double* sums);
@@ -55,37 +56,42 @@ class Model {
  private:
   /// What is kept of one block between the passes.
   struct BlockSlots {
-    Slot linear;       // inputs of the four linear maps: until the weight half
-    Slot rest;         // what only the input half needs
-    Slot gradients;    // output gradients of the linear maps: from the input half to the weight half
-    Slot stream_grad;  // gradient of the block's output
+    Slot inputs;     // BlockInputs: until the weight half
+    Slot saved;      // BlockSaved: until the input half
+    Slot gradients;  // BlockGradients: from the input half to the weight half
   };
+  /// What is kept of one micro-batch in one chunk.
   struct State {
     std::vector<BlockSlots> blocks;
-    std::vector<Slot> stream;  // input of each block, then the output of the last: blocks + 1
-    Slot embedding;            // what the embedding's backward needs
-    Slot batch;                // ids, targets
-    Slot input_grad;           // gradient of the part's input
+    std::vector<Slot> stream;     // [blocks + 1] input of each block, then the output of the last
+    std::vector<Slot> gradients;  // [blocks + 1] likewise
+    Slot embedding;               // EmbeddingSaved
+    Slot batch;                   // ids, targets
     std::int64_t first_sample = 0;
   };
 
   State& state(int chunk, int micro_batch) {
     return states_[static_cast<std::size_t>(micro_batch) * parts_.size() + static_cast<std::size_t>(chunk)];
   }
-  bool first(int chunk) const { return parts_[static_cast<std::size_t>(chunk)].contains(0); }
-  bool last(int chunk) const { return parts_[static_cast<std::size_t>(chunk)].contains(head_layer_); }
+  const LayerRange& part(int chunk) const { return parts_[static_cast<std::size_t>(chunk)]; }
+  bool first(int chunk) const { return part(chunk).contains(0); }
+  bool last(int chunk) const { return part(chunk).contains(head_layer_); }
+  /// Layers of the chunk that are blocks.
   LayerRange blocks(int chunk) const;
   View stream_view(const Slot& slot) const;
-  Tokens tokens(const State& state) const;
-  void load_batch(State& state, int chunk, int micro_batch, BatchSource& batches);
+  View open_stream(Slot& slot);
   View ids(const State& state) const;
   View targets(const State& state) const;
-  void block_forward(State& state, int layer, int position, bool with_output);
-  void block_backward_input(State& state, int layer, int position, int micro_batch);
-  void block_backward_weight(State& state, int layer, int position, int micro_batch);
-  void head_forward(State& state, double* sums, int micro_batch);
-  View part_gradient(State& state, int chunk, int micro_batch, double loss_scale, double* sums);
-  void finish_input_half(State& state, int chunk, int micro_batch);
+  View positions() const;
+  void load_batch(State& state, int chunk, int micro_batch, BatchSource& batches);
+  HeadPass head_pass(const State& state, int micro_batch, double loss_scale, double* sums) const;
+  /// Opens the block's slots and computes it; without output what a recomputation needs.
+  void block_forward(State& state, int layer, std::size_t position, bool with_output);
+  void block_backward_input(State& state, int layer, std::size_t position, int micro_batch);
+  void block_backward_weight(State& state, int layer, std::size_t position, int micro_batch);
+  void head_backward(State& state, int micro_batch, double loss_scale, double* sums);
+  void embedding_part_forward(State& state);
+  void embedding_part_backward(State& state, int micro_batch);
 
   ModelContext context_;
   std::span<const LayerRange> parts_;
@@ -95,6 +101,8 @@ class Model {
   HeadParameters head_;
   std::vector<State> states_;
   Walk walk_;
+  Tokens tokens_;
+  std::vector<std::int32_t> positions_;  // [max tokens] position of each token in its sample; learned positions only
   DeviceMemory positions_memory_;
   LogitsSink* sink_ = nullptr;
 };

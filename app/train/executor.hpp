@@ -15,6 +15,7 @@
 #include "model/model.hpp"
 #include "model/parameters.hpp"
 #include "train/batch.hpp"
+#include "train/step_settings.hpp"
 
 namespace espalier::app {
 
@@ -31,12 +32,6 @@ struct ExecutorSetup {
       nullptr;  ///< sums the verdict; wrapped for the device where the backend has its own collectives
   Communicator* pipeline_group = nullptr;  ///< sends and receives; a rank in it is a stage
   Recompute recompute = Recompute::none;
-};
-
-struct StepSettings {
-  double lr = 0;
-  double clip = 0;                 ///< limit of the global gradient norm; 0: none
-  std::int64_t applied_steps = 1;  ///< steps applied so far, this one included (Adam's t)
 };
 
 struct EvalResult {

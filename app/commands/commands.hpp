@@ -5,6 +5,11 @@
 namespace espalier::app {
 
 /// One line a command, defined in the file of its name.
+extern const Command kConfigCheck;
+extern const Command kConfigExplain;
+extern const Command kConfigKeys;
+extern const Command kPluginsList;
+extern const Command kPluginsInspect;
 extern const Command kDoctor;
 
 }  // namespace espalier::app

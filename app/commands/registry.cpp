@@ -5,7 +5,7 @@ namespace espalier::app {
 namespace {
 
 const Command* const kCommands[] = {
-    &kDoctor,
+    &kConfigCheck, &kConfigExplain, &kConfigKeys, &kPluginsList, &kPluginsInspect, &kDoctor,
 };
 
 }  // namespace

@@ -9,9 +9,9 @@
 
 #include "espalier/config.hpp"
 #include "espalier/facts.hpp"
+#include "model/choices.hpp"
 #include "train/batch_schedule.hpp"
 #include "train/rate_schedule.hpp"
-#include "model/choices.hpp"
 
 namespace espalier::app {
 
@@ -144,7 +144,8 @@ struct Recipe {
   CheckpointSection checkpoint;
   LogSection log;
   std::vector<std::string> plugin_search_path;
-  Grid grid;  ///< of the world the recipe was checked for; ranks are 0: see grid_of
+  Grid grid;                          ///< of the world the recipe was checked for; ranks are 0: see grid_of
+  std::vector<std::string> warnings;  ///< what looks like a mistake without being an error: log it
   std::vector<EffectiveKey> keys;
   std::string effective;  ///< TOML text that reproduces the run
 };

@@ -1,0 +1,135 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iostream>
+#include <string>
+
+#include "commands/commands.hpp"
+#include "config/open.hpp"
+#include "config/sections.hpp"
+#include "espalier/error.hpp"
+
+namespace espalier::app {
+
+namespace {
+
+constexpr ArgSpec kWorldArg{
+    "--world", ArgType::integer, "ranks of the job the recipe is checked for; default: the fewest that fit",
+    false,     nullptr,          false,
+    "N"};
+constexpr ArgSpec kConfigArgs[] = {kRecipeArg, kSetArg, kWorldArg};
+
+RecipeRequest request_of(const Args& args) {
+  RecipeRequest request = recipe_request(args);
+  if (args.has("--world")) {
+    const std::int64_t world = args.integer("--world");
+    if (world < 1 || world > 10'000'000) {
+      throw ConfigError(fmt::format("command line: --world: expected 1 to 10000000 ranks, found {}", world));
+    }
+    request.world = static_cast<int>(world);
+  }
+  return request;
+}
+
+std::string grouped(std::int64_t value) {
+  const std::string digits = std::to_string(value);
+  std::string text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
+}
+
+std::string grid_text(const Grid& grid) {
+  return fmt::format("world {} = tensor {} × data {} × pipeline {}", grid.world(), grid.tensor, grid.data,
+                     grid.pipeline);
+}
+
+int run_check(const Args& args) {
+  const OpenRecipe opened = open_recipe(request_of(args));
+  const Recipe& recipe = opened.recipe;
+  for (const std::string& warning : recipe.warnings) std::cout << "warning: " << warning << '\n';
+  std::cout << fmt::format("{}: good; {} parameters, {}, {} steps\n", recipe.file,
+                           grouped(count_parameters(recipe.model)), grid_text(recipe.grid),
+                           grouped(recipe.train.train_steps));
+  return 0;
+}
+
+std::string phase_text(const BatchPhase& phase) {
+  return fmt::format("steps {} to {}: global batch {} = micro-batch {} × {} micro-batches × data {}",
+                     phase.first_step + 1, phase.first_step + phase.steps, phase.batch.global_batch,
+                     phase.batch.micro_batch, phase.batch.micro_batches,
+                     phase.batch.global_batch / (phase.batch.micro_batch * phase.batch.micro_batches));
+}
+
+void explain_batches(const Recipe& recipe) {
+  const auto phases = BatchSchedule(recipe.train.batch, recipe.grid.data).phases(recipe.train.train_samples);
+  std::cout << fmt::format("#\n# batch plan: {} steps, {} phase{}\n", grouped(recipe.train.train_steps), phases.size(),
+                           phases.size() == 1 ? "" : "s");
+  // Of a long ramp its ends, and where the micro-batch size changes.
+  for (std::size_t i = 0; i < phases.size(); ++i) {
+    const bool edge = i < 2 || i + 2 >= phases.size() || phases.size() <= 8;
+    const bool change = i > 0 && phases[i].batch.micro_batch != phases[i - 1].batch.micro_batch;
+    if (edge || change) {
+      std::cout << "#   " << phase_text(phases[i]) << '\n';
+    } else if (i == 2) {
+      std::cout << "#   ...\n";
+    }
+  }
+  const std::int64_t trained =
+      phases.empty() ? 0 : phases.back().first_sample + phases.back().steps * phases.back().batch.global_batch;
+  if (trained < recipe.train.train_samples) {
+    std::cout << fmt::format("#   the last {} samples would be an incomplete batch and are left out\n",
+                             recipe.train.train_samples - trained);
+  }
+}
+
+int run_explain(const Args& args) {
+  const OpenRecipe opened = open_recipe(request_of(args));
+  const Recipe& recipe = opened.recipe;
+  std::cout << recipe.effective;
+  std::cout << "\n# consumers: tables are the trainer's, except for the options of plugins:\n";
+  for (const EffectiveKey& key : recipe.keys) {
+    if (key.consumer == "trainer") continue;
+    std::cout << fmt::format("#   {} → {}\n", key.key, key.consumer);
+  }
+  std::cout << "#\n# parameters: " << grouped(count_parameters(recipe.model)) << '\n';
+  std::cout << "# grid: " << grid_text(recipe.grid) << '\n';
+  explain_batches(recipe);
+  std::cout << "#\n# " << summary(recipe.train.rate, recipe.train.train_samples) << '\n';
+  for (const std::string& warning : recipe.warnings) std::cout << "# warning: " << warning << '\n';
+  return 0;
+}
+
+int run_keys(const Args&) {
+  std::cout << reference_text();
+  return 0;
+}
+
+}  // namespace
+
+const Command kConfigCheck{"config check", "check a recipe whole, without training",
+                           "Reads the recipe, loads the plugins it names, and prints everything that is wrong with it, "
+                           "each with file, line and column.\n"
+                           "Opens no data.\n"
+                           "  trainer config check configs/quickstart.toml\n"
+                           "  trainer config check configs/bloom-176b.toml --world 384\n"
+                           "  trainer config check my.toml --set train.lr=3e-4 --set optimizer.plugin=optim_fp16",
+                           kConfigArgs, run_check};
+
+const Command kConfigExplain{"config explain",
+                             "print the effective recipe: values, sources, grid, batch plan, learning rate",
+                             "What is printed is itself a recipe: each value is followed by where it came from "
+                             "(command line > file > environment >\n"
+                             "default), the summaries are comments.\n"
+                             "  trainer config explain configs/bloom-176b.toml --world 384",
+                             kConfigArgs, run_explain};
+
+const Command kConfigKeys{"config keys",
+                          "list every key of a recipe, with type, default and meaning",
+                          "Markdown, as in docs/recipe.md. Options of plugins: trainer plugins inspect NAME.",
+                          {},
+                          run_keys};
+
+}  // namespace espalier::app

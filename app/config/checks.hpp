@@ -1,0 +1,23 @@
+#pragma once
+
+#include "config/recipe.hpp"
+#include "config/tables.hpp"
+
+namespace espalier::app {
+
+/// The combinations that cannot work, and what follows from several keys together. Each reads what is sound in the
+/// tables, fills its part of the recipe and complains about the rest. In this order, since later ones use what earlier
+/// ones found.
+
+void fill_model(Tables& tables, Recipe& recipe);
+/// @param world  ranks of the job; 0: the smallest that fits the recipe.
+void fill_grid(Tables& tables, int world, Recipe& recipe);
+void fill_batch(Tables& tables, Recipe& recipe);
+void fill_rate(Tables& tables, Recipe& recipe);
+/// Everything that is one key for one field.
+void fill_rest(Tables& tables, Recipe& recipe);
+
+/// Recipe::keys and Recipe::effective.
+void fill_effective(const Tables& tables, Recipe& recipe);
+
+}  // namespace espalier::app

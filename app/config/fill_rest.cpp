@@ -1,0 +1,78 @@
+#include <filesystem>
+#include <string>
+
+#include "config/checks.hpp"
+
+namespace espalier::app {
+
+namespace {
+
+PluginChoice choice_of(Tables& tables, const std::string& path) {
+  PluginChoice choice;
+  choice.kind = section(path).kind;
+  choice.path = path;
+  choice.plugin = tables.string(path + ".plugin");
+  choice.options = tables.options(path);
+  choice.source = tables.source(path + ".plugin");
+  return choice;
+}
+
+}  // namespace
+
+void fill_rest(Tables& tables, Recipe& recipe) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  recipe.base_dir = fs::current_path(error).string();
+  recipe.run_dir = tables.string("run.dir", "runs/" + fs::path(recipe.file).stem().string());
+  recipe.plugin_search_path = tables.strings("plugins.search_path");
+
+  TrainSection& train = recipe.train;
+  train.seed = static_cast<std::uint64_t>(tables.integer("train.seed"));
+  train.clip_grad = tables.number("train.clip_grad");
+  const std::string recompute = tables.string("train.recompute");
+  train.recompute = recompute == "full"        ? Recompute::full
+                    : recompute == "selective" ? Recompute::selective
+                                               : Recompute::none;
+  train.exit_duration_in_mins = tables.number("train.exit_duration_in_mins");
+  train.exit_interval = tables.integer("train.exit_interval");
+  train.nan_policy = tables.string("train.nan_policy") == "stop" ? NanPolicy::stop : NanPolicy::skip;
+  train.max_skipped = tables.integer("train.max_skipped");
+  train.threads = static_cast<int>(tables.integer("train.threads"));
+  train.weight_decay = {tables.strings("train.no_weight_decay"), tables.strings("train.weight_decay_also")};
+
+  recipe.optimizer = choice_of(tables, "optimizer");
+  recipe.data = choice_of(tables, "data");
+  recipe.tokenizer = choice_of(tables, "tokenizer");
+  recipe.backend.choice = choice_of(tables, "backend");
+  recipe.backend.choice.device = tables.string("backend.device", "cpu");
+  if (tables.has("backend.overrides")) {
+    const ConfigView overrides = tables.view("backend").table("overrides");
+    for (const char* family : {"matrix", "attention", "norm", "elementwise", "loss", "update", "random"}) {
+      if (overrides.has(family)) recipe.backend.overrides[family] = overrides.string(family);
+    }
+  }
+  recipe.tensor = {choice_of(tables, "parallel.tensor"), recipe.grid.tensor};
+  recipe.pipeline = {choice_of(tables, "parallel.pipeline"), recipe.grid.pipeline};
+  recipe.data_parallel = {choice_of(tables, "parallel.data"), recipe.grid.data};
+
+  recipe.eval = {tables.integer("eval.interval"), tables.integer("eval.samples"), tables.boolean("eval.at_start"),
+                 tables.boolean("eval.at_end")};
+
+  CheckpointSection& checkpoint = recipe.checkpoint;
+  checkpoint.save = tables.string("checkpoint.save", recipe.run_dir + "/checkpoints");
+  checkpoint.load = tables.string("checkpoint.load", "auto");
+  checkpoint.load_optimizer = tables.string("checkpoint.load_optimizer", "strict");
+  checkpoint.save_interval = tables.integer("checkpoint.save_interval");
+  checkpoint.keep = tables.integer("checkpoint.keep");
+  checkpoint.async = tables.boolean("checkpoint.async");
+
+  recipe.log = {tables.integer("log.interval", 1), tables.string("log.file", recipe.run_dir + "/train.log"),
+                tables.string("log.metrics", recipe.run_dir + "/metrics.jsonl"), tables.string("log.tensorboard"),
+                tables.string("log.level", "info")};
+
+  for (const char* key : {"run.dir", "checkpoint.save", "checkpoint.load", "log.file", "log.metrics"}) {
+    if (tables.given(key) && tables.string(key).empty()) tables.complain(key, "expected a path, found \"\"");
+  }
+}
+
+}  // namespace espalier::app

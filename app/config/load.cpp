@@ -1,0 +1,76 @@
+#include "config/load.hpp"
+
+#include <exception>
+#include <utility>
+
+#include "config/checks.hpp"
+#include "config/source.hpp"
+#include "config/tables.hpp"
+#include "espalier/error.hpp"
+#include "espalier/plugin.hpp"
+
+namespace espalier::app {
+
+namespace {
+
+/// Checks the options of one choice. @returns whether its plugin could not be had.
+bool check_choice(PluginChoice& choice, Tables& tables, const Recipe& recipe, const OptionsOf& options_of,
+                  std::vector<ConfigProblem>& problems) {
+  if (!tables.has(choice.path + ".plugin")) return false;
+  std::span<const OptionSpec> specs;
+  if (!is_built_in(choice)) {
+    try {
+      specs = options_of(choice, recipe.plugin_search_path);
+    } catch (const Error& error) {
+      tables.complain(choice.path + ".plugin", error.what());
+      return true;
+    }
+  }
+  std::vector<std::string_view> host;
+  for (const OptionSpec& spec : section(choice.path).keys) host.emplace_back(spec.name);
+  check_options(choice.options, choice.path, specs, host, problems);
+  return false;
+}
+
+}  // namespace
+
+bool is_built_in(const PluginChoice& choice) {
+  if (choice.kind == kKind<Backend>) return choice.plugin == kBuiltInBackend;
+  if (choice.kind == kKind<Dataset>) return choice.plugin == kBuiltInDataset;
+  if (choice.kind == kKind<Tokenizer>) return choice.plugin == kBuiltInTokenizer;
+  return choice.kind != kKind<Optimizer> && choice.plugin == kBuiltInStrategy;
+}
+
+Recipe load_recipe(const RecipeRequest& request, const OptionsOf& options_of) {
+  std::vector<ConfigProblem> problems;
+  ConfigTable root = read_sources(request.file, request.overrides, request.environment, problems);
+  // A file that is no TOML would only report everything in it as missing.
+  throw_if_any(problems);
+
+  Tables tables(std::move(root), problems);
+  Recipe recipe;
+  recipe.file = request.file;
+  fill_model(tables, recipe);
+  fill_grid(tables, request.world, recipe);
+  fill_batch(tables, recipe);
+  fill_rate(tables, recipe);
+  fill_rest(tables, recipe);
+
+  std::size_t missing_plugins = 0;
+  for (PluginChoice* choice : {&recipe.optimizer, &recipe.data, &recipe.tokenizer, &recipe.backend.choice,
+                               &recipe.tensor.choice, &recipe.pipeline.choice, &recipe.data_parallel.choice}) {
+    missing_plugins += check_choice(*choice, tables, recipe, options_of, problems) ? 1 : 0;
+  }
+  if (missing_plugins > 0 && missing_plugins == problems.size()) {
+    try {
+      throw_if_any(problems);
+    } catch (const ConfigError& error) {
+      throw PluginError(error.what());
+    }
+  }
+  throw_if_any(problems);
+  fill_effective(tables, recipe);
+  return recipe;
+}
+
+}  // namespace espalier::app

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/recipe.hpp"
+
+namespace espalier::app {
+
+struct RecipeRequest {
+  std::string file;
+  std::vector<std::string> overrides;  ///< --set
+  std::string environment;             ///< value of ESPALIER_SET
+  int world = 0;                       ///< ranks of the job; 0: the smallest that fits
+};
+
+/// What a table's plugin declares, for the check of its options. Called for plugins, not for what is built in.
+/// @throws PluginError when the plugin cannot be had: becomes one of the recipe's problems.
+using OptionsOf =
+    std::function<std::span<const OptionSpec>(const PluginChoice& choice, const std::vector<std::string>& search_path)>;
+
+/// Whether the choice names what the program carries itself.
+bool is_built_in(const PluginChoice& choice);
+
+/// Reads a recipe, checks it whole, and fills in what follows from other keys.
+/// @throws ConfigError with every problem, one a line; PluginError when missing or refused plugins are the only ones;
+/// IoError when
+///         the file cannot be read.
+Recipe load_recipe(const RecipeRequest& request, const OptionsOf& options_of);
+
+}  // namespace espalier::app

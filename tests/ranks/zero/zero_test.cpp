@@ -1,0 +1,173 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "ranks/zero/zero_run.hpp"
+#include "support/mpi_test.hpp"
+
+namespace espalier {
+namespace {
+
+using namespace testing_support;
+
+class HostStream final : public Stream {};
+
+struct Case {
+  DType working;
+  const char* reduce_dtype;
+  bool matrices;
+};
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << name_of(c.working) << " weights, messages " << c.reduce_dtype << (c.matrices ? ", whole matrices" : "");
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const Case& c) {
+  if (c.matrices) return std::make_unique<ToyMuon>();
+  return std::make_unique<ToyAdamW>(c.working, c.working);
+}
+
+class ZeroTest : public testing::TestWithParam<Case> {
+ protected:
+  Outcome run(int stage, std::int64_t bucket_bytes = 4096) {
+    const auto optimizer = make_optimizer(GetParam());
+    return run_zero(stage, GetParam().reduce_dtype, *optimizer, 4, {world_->split(0, world_->rank(), "data"), {}, {}},
+                    *world_, locals_, world_->rank(), bucket_bytes);
+  }
+  const std::unique_ptr<Communicator> world_ = make_world_communicator();
+  const std::vector<LocalParameter> locals_ = whole(toy_parameters());
+};
+
+template <class Map>
+void expect_same_bits(const Map& a, const Map& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [key, values] : a) {
+    const auto other = b.find(key);
+    ASSERT_NE(other, b.end()) << key;
+    ASSERT_EQ(values.size(), other->second.size()) << key;
+    EXPECT_EQ(std::memcmp(values.data(), other->second.data(), values.size() * sizeof(values[0])), 0) << key;
+  }
+}
+
+TEST_P(ZeroTest, Stages0And1AreEqualToTheBit) {
+  const Outcome zero0 = run(0), zero1 = run(1);
+  expect_same_bits(zero0.weights, zero1.weights);
+  expect_same_bits(zero0.state, zero1.state);
+  EXPECT_EQ(zero0.squares, zero1.squares);
+  // Something has happened, and alike on all ranks.
+  EXPECT_NE(zero1.weights.at("ln_f.bias")[0], toy_weight(8, 0));
+  for (const auto& [name, values] : zero1.weights) {
+    std::vector<float> first = values;
+    HostStream stream;
+    world_->finish(world_->start_broadcast(View::vector(first.data(), std::ssize(first), DType::f32), 0, stream),
+                   stream);
+    EXPECT_EQ(first, values) << name;
+  }
+}
+
+TEST_P(ZeroTest, BucketsDoNotChangeABit) {
+  const Outcome small = run(1, 4096), large = run(1, 1 << 20);
+  expect_same_bits(small.weights, large.weights);
+  expect_same_bits(small.state, large.state);
+}
+
+TEST_P(ZeroTest, FollowsASingleReplica) {
+  // One rank that works off the micro-batches of all: another order of the sums, the same numbers otherwise.
+  const bool exact_messages = std::string_view(GetParam().reduce_dtype) == "f32" || world_->size() == 1;
+  PlainBackend backend;
+  const auto optimizer = make_optimizer(GetParam());
+  const auto single = make_single_replica();
+  StatePlan plan;
+  plan.parameters = locals_;
+  plan.precision = optimizer->precision();
+  plan.end_layer = 4;
+  single->bind(plan, *optimizer, backend);
+  HostStream stream;
+  fill_weights(*single, locals_, stream);
+  std::vector<double> squares;
+  for (int step = 0; step < 4; ++step) {
+    for (int rank = 0; rank < world_->size(); ++rank) {
+      for (int m = 0; m < 2; ++m) write_gradients(*single, locals_, m, rank, step, stream);
+    }
+    single->reduce(Do::reduce_gradients, stream);
+    std::vector<double> slots(locals_.size(), 0.0);
+    single->squares(slots.data(), stream);
+    squares.insert(squares.end(), slots.begin(), slots.end());
+    const float factor = 0.25f;
+    const std::int32_t skip = step == 1 ? 1 : 0;
+    single->step(*optimizer, {1e-2, &factor, &skip, step + 1}, stream);
+  }
+  const Outcome zero = run(1);
+  ASSERT_EQ(zero.squares.size(), squares.size());
+  for (std::size_t i = 0; i < squares.size(); ++i) {
+    EXPECT_NEAR(zero.squares[i], squares[i], (exact_messages ? 1e-5 : 1e-2) * squares[i]) << "slot " << i;
+  }
+  // The sign of the matrix optimizer and AdamW's first steps turn a rounding near zero into a whole step: most agree
+  // closely, none differs by more than the steps taken.
+  std::size_t far = 0, all = 0;
+  for (const StatePiece& piece : single->state()) {
+    if (piece.state != "master") continue;
+    const auto& other =
+        zero.state.at(std::string(locals_[static_cast<std::size_t>(piece.parameter)].parameter.name) + "/master");
+    for (std::int64_t i = 0; i < piece.data.elements(); ++i) {
+      const double difference = std::abs(load(piece.data, i) - other[static_cast<std::size_t>(i)]);
+      EXPECT_LT(difference, 0.08);
+      far += difference > (exact_messages ? 2e-6 : 2e-3);
+      all += 1;
+    }
+  }
+  EXPECT_LE(far, all / 100) << "of " << all;
+}
+
+TEST_P(ZeroTest, StateGoesOutAndComesBackAtAnotherStage) {
+  // The pieces written at stage 0 hold what stage 1 writes: the same keys and sizes.
+  const Outcome zero0 = run(0);
+  for (const LocalParameter& local : locals_) {
+    const std::string name(local.parameter.name);
+    ASSERT_EQ(zero0.state.at(name + "/master").size(), static_cast<std::size_t>(local.placement.local.elements()));
+    if (!GetParam().matrices) {
+      EXPECT_EQ(zero0.state.count(name + "/moment1"), 1u);
+      EXPECT_EQ(zero0.state.count(name + "/moment2"), 1u);
+    } else {
+      EXPECT_EQ(zero0.state.at(name + "/updates"), std::vector<float>{3.0f}) << "three of four steps were applied";
+      EXPECT_EQ(zero0.state.at("/temperature"), std::vector<float>{0.5f});
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Precisions, ZeroTest,
+                         testing::Values(Case{DType::f32, "auto", false}, Case{DType::bf16, "f32", false},
+                                         Case{DType::bf16, "auto", false}, Case{DType::f16, "bf16", false},
+                                         Case{DType::f32, "f32", true}, Case{DType::f32, "bf16", true}));
+
+TEST(ZeroOptions, RefusesStagesThatAreNotThere) {
+  PlainBackend backend;
+  TestHost host(backend);
+  for (std::int64_t stage : {2, 3}) {
+    const TestConfig config(parallel_zero::kOptions, {{"stage", stage}});
+    try {
+      parallel_zero::Zero zero(config.view(), host);
+      FAIL() << "stage " << stage << " was accepted";
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find("0 (nothing sharded) and 1"), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_THROW(TestConfig(parallel_zero::kOptions, {{"stage", std::int64_t{4}}}), ConfigError);
+  EXPECT_THROW(TestConfig(parallel_zero::kOptions, {{"reduce_dtype", std::string("f64")}}), ConfigError);
+}
+
+TEST(ZeroOptions, RefusesSplitMatricesForAnOptimizerOfWholeOnes) {
+  PlainBackend backend;
+  TestHost host(backend);
+  const TestConfig config(parallel_zero::kOptions, {});
+  parallel_zero::Zero zero(config.view(), host);
+  auto locals = whole(toy_parameters());
+  locals[2].placement = {Copies::split, 0, 0, 14, 14, {14, 7}};
+  StatePlan plan;
+  plan.parameters = locals;
+  ToyMuon optimizer;
+  EXPECT_THROW(zero.bind(plan, optimizer, backend), ConfigError);
+}
+
+}  // namespace
+}  // namespace espalier

@@ -179,7 +179,7 @@ std::optional<std::string> why_not_cached(const IndexRequest& request) {
   return std::nullopt;
 }
 
-void store_index(const IndexRequest& request, const std::function<void()>& before_rename) {
+int store_index(const IndexRequest& request, const std::function<void()>& before_rename) {
   const EpochPlan plan = plan_of(request);
   const CacheFiles files = cache_files(request);
   OutputFile document_file(files.document);  // opened first: an unwritable folder shows before the work
@@ -191,9 +191,10 @@ void store_index(const IndexRequest& request, const std::function<void()>& befor
   NumpyRandom random(request.seed);
   const auto order = build_document_index(plan, request.range, random);
   const auto entries = static_cast<std::int64_t>(order.size());
+  const int bits = sample_index_bits(entries);
   store_array(document_file, order, {entries}, checks, "doc_idx");
   const SampleIndex rows = build_sample_index(plan, order, request.file->sizes(), request.file->sequences(),
-                                              request.file->prefix() + ".idx", sample_index_bits(entries));
+                                              request.file->prefix() + ".idx", bits);
   std::visit(
       [&](const auto& elements) {
         store_array(sample_file, elements, {plan.samples + 1, 2}, checks, "sample_idx");
@@ -217,6 +218,7 @@ void store_index(const IndexRequest& request, const std::function<void()>& befor
   shuffle_file.rename_into_place();
   check_file.rename_into_place();
   sync_folder_of(files.check);
+  return bits;
 }
 
 IndexArrays load_index(const IndexRequest& request) {

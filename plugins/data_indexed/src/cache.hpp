@@ -77,9 +77,10 @@ class IndexArrays {
 std::optional<std::string> why_not_cached(const IndexRequest& request);
 
 /// Builds the arrays and puts the four files in place, each by one rename, the check file last.
+/// @return the bits of a position in the sample index, 32 or 64.
 /// @param before_rename  called when everything is written and nothing is renamed yet (tests slow the builder down).
 /// @throws IoError if the folder cannot be written: name another one with data.cache_dir.
-void store_index(const IndexRequest& request, const std::function<void()>& before_rename = {});
+int store_index(const IndexRequest& request, const std::function<void()>& before_rename = {});
 
 /// Maps the arrays. Checks the settings and lengths, not the checksums, so every rank may call it.
 /// @throws IoError if they cannot be used.

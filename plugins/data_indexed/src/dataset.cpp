@@ -217,10 +217,10 @@ void IndexedDataset::ensure_indices(HostContext& host, const std::function<void(
         continue;
       }
       const auto start = std::chrono::steady_clock::now();
-      store_index(part.request, before_rename);
+      const int bits = store_index(part.request, before_rename);
       const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-      host.log(LogLevel::info,
-               "index cache built in " + decimal(seconds.count(), "%.3f") + " s: " + files.check + " (" + *why + ")");
+      host.log(LogLevel::info, "index cache built in " + decimal(seconds.count(), "%.3f") + " s, " + number(bits) +
+                                   "-bit positions: " + files.check + " (" + *why + ")");
     }
   }
 }
@@ -290,7 +290,8 @@ void IndexedDataset::log_table(HostContext& host) const {
                                  (set.parts.size() == 1 ? ""
                                   : set.order           ? ", blended by weight (shares of samples)"
                                                         : ", every part once, one after another"));
-    row({"path", "weight", "normalised", "first", "end", "documents", "tokens", "requested", "built", "epochs"});
+    row({"path", "weight", "normalised", "first", "end", unit_of(*set.parts[0].file), "tokens", "requested", "built",
+         "epochs"});
     for (const Part& part : set.parts) {
       const EpochPlan& plan = part.reader->arrays().plan();
       const double share = set.wanted > 0

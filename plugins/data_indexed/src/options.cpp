@@ -27,6 +27,13 @@ constexpr OptionSpec kHeldOutPart[] = {
 // What Megatron takes when nothing is said.
 constexpr const char* kDefaultSplit = "969, 30, 1";
 
+/// The message without its subject: the host puts file, line and key there.
+std::string reason_of(const ConfigError& error) {
+  const std::string text = error.what();
+  const auto colon = text.find(": ");
+  return colon == std::string::npos ? text : text.substr(colon + 2);
+}
+
 std::string resolved(const std::string& path, const RunFacts& facts) {
   if (path.empty() || facts.recipe_dir.empty() || std::filesystem::path(path).is_absolute()) {
     return path;
@@ -49,7 +56,7 @@ PartOptions parse_part(const ConfigView& entry, const RunFacts& facts) {
   try {
     part.range = parse_range(entry.string("range"));
   } catch (const ConfigError& error) {
-    entry.fail("range", error.what());
+    entry.fail("range", reason_of(error));
   }
   return part;
 }
@@ -161,7 +168,7 @@ DataOptions parse_options(const ConfigView& config, const RunFacts& facts) {
     try {
       parse_split(*options.split);
     } catch (const ConfigError& error) {
-      config.fail("split", error.what());
+      config.fail("split", reason_of(error));
     }
     for (const PartOptions& part : options.sets[0].parts) {
       if (part.range.start != 0.0 || part.range.end != 1.0) {

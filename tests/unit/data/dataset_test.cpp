@@ -93,6 +93,7 @@ TEST_F(DatasetTest, CacheUseIsLoggedOncePerPartWithItsPath) {  // O09
   make(three_parts("90,10,0"));
   EXPECT_EQ(host_.logged("index cache built in").size(), 6U);
   EXPECT_EQ(host_.logged("there is none yet").size(), 6U);
+  EXPECT_EQ(host_.logged("s, 32-bit positions: " + folder_.path()).size(), 6U);  // D15
   host_.clear_log();
   make(three_parts("90,10,0"));
   EXPECT_EQ(host_.logged("index cache used: " + folder_.path()).size(), 6U);
@@ -153,7 +154,8 @@ TEST_F(DatasetTest, SettingsThatContradictAreRefused) {
   EXPECT_TRUE(contains(refusal({}), "data.train"));
   EXPECT_TRUE(contains(refusal({path, {"train", tables_of({{{"path", paths_["b"]}}})}}), "both given"));
   EXPECT_TRUE(contains(refusal({path, valid, {"split", std::string("90,5,5")}}), "use range instead"));
-  EXPECT_TRUE(contains(refusal({path, {"split", std::string("1,2,3,4")}}), "1,2,3,4"));
+  EXPECT_TRUE(contains(refusal({path, {"split", std::string("1,2,3,4")}}),
+                       "recipe.toml:1:1: data.split: \"1,2,3,4\" has 4 shares"));
   EXPECT_TRUE(contains(refusal({{"train", tables_of({{{"path", paths_["a"]}, {"range", std::string("0:2")}}})}, valid}),
                        "0:2"));
   EXPECT_TRUE(contains(refusal({path, {"valid", tables_of({{{"path", paths_["b"]}, {"name", std::string("train")}}})}}),

@@ -24,7 +24,9 @@ class CacheTest : public ::testing::Test {
 };
 
 TEST_F(CacheTest, NamesAreThePeers) {
-  for (const auto& row : read_json(data_fixture("cache/bigscience.json"))["names"]) {
+  const auto names = read_json(data_fixture("cache/bigscience.json"))["names"];
+  ASSERT_EQ(names.size(), 3U);
+  for (const auto& row : names) {
     IndexRequest asked = request();
     asked.name = row["name"];
     asked.samples_wanted = row["num_samples"];

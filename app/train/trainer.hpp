@@ -28,6 +28,9 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
+  /// Also hears of every step and event, on this rank. Before run().
+  void add_monitor(std::unique_ptr<Monitor> monitor) { monitors_.push_back(std::move(monitor)); }
+
   /// Trains to the end of the recipe, or to a stop rule.
   /// @returns ok, or interrupted when a signal or limit ended it with the state saved.
   /// @throws NumericsError by the NaN policy or the optimizer; the last checkpoint is what a resume starts from.
@@ -73,7 +76,7 @@ class Trainer {
   std::optional<std::int64_t> saved_step_;  ///< of the newest save started or loaded
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<CheckpointWriter> writer_;
-  std::vector<std::unique_ptr<Monitor>> monitors_;  ///< on rank 0 only
+  std::vector<std::unique_ptr<Monitor>> monitors_;  ///< the recipe's are on rank 0 only
   StopRules stop_rules_;
   std::chrono::steady_clock::time_point step_start_{};
   std::int64_t steps_here_ = 0;  ///< since this process started

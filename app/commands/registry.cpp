@@ -5,7 +5,7 @@ namespace espalier::app {
 namespace {
 
 const Command* const kCommands[] = {
-    &kConfigCheck, &kConfigExplain, &kConfigKeys, &kPluginsList, &kPluginsInspect, &kDoctor,
+    &kTrain, &kCheckpointInspect, &kConfigCheck, &kConfigExplain, &kConfigKeys, &kPluginsList, &kPluginsInspect, &kDoctor,
 };
 
 }  // namespace

@@ -28,7 +28,7 @@ void make_run_folder(Communicator& world, const Recipe& recipe) {
 
 int train(Communicator& world, const Args& args) {
   prepare_openmp(threads_per_rank(0, detect_launch().local_size));  // before any plugin brings OpenMP along
-  OpenRecipe opened = alike([&] { return open_recipe(recipe_request(args), &world); });
+  OpenRecipe opened = alike([&] { return open_recipe(recipe_request(args), world); });
   start_log(world.rank(), world.size(), parse_log_level(opened.recipe.log.level));
   make_run_folder(world, opened.recipe);
   Session session(world, std::move(opened.recipe), *opened.plugins, {});

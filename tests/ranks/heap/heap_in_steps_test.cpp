@@ -54,7 +54,7 @@ TEST_P(HeapInSteps, OurLibrariesMakeNone) {
   });
   RecipeRequest request;
   request.file = recipe.string();
-  OpenRecipe opened = open_recipe(request, world.get());
+  OpenRecipe opened = open_recipe(request, *world);
   Session session(*world, std::move(opened.recipe), *opened.plugins, {});
   Trainer trainer(session);
   trainer.add_monitor(std::make_unique<StepWatch>());

@@ -97,6 +97,7 @@ void LogMonitor::event(const Progress&, std::string_view kind, std::string_view 
 void LogMonitor::flush() { file_.sync(); }
 
 void LogMonitor::resume(const Progress& progress) {
+  if (progress.step == 0) return;
   event(progress, "resume", fmt::format("continuing after step {}, {} samples consumed", progress.step, progress.samples));
 }
 

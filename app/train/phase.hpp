@@ -76,6 +76,7 @@ int run_on_world(Communicator& world, Body&& body) {
     const Failure failure = current_failure();
     world.abort(failure.code, failure.text);
   }
+  return static_cast<int>(ExitCode::internal);  // not reached: abort does not return
 }
 
 }  // namespace espalier::app

@@ -26,6 +26,8 @@ void on_signal(int number) {
 
 StopSignals::StopSignals() {
   g_received = 0;
+  // Whoever read the log may be gone (a pager, a closed terminal): that must not end a run.
+  ::signal(SIGPIPE, SIG_IGN);
   struct sigaction action {};
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);

@@ -11,7 +11,7 @@ namespace espalier::app {
 enum class StopReason : std::uint8_t { none = 0, exit_interval = 1, exit_duration = 2, signal = 3 };
 
 /// Catches SIGINT, SIGTERM and SIGUSR1 from construction to destruction: the first one asks for a stop at the next step border, where
-/// the state is saved; handlers that were there before are called afterwards. A second SIGINT ends the process at once.
+/// the state is saved; handlers that were there before are called afterwards. A second SIGINT ends the process at once. SIGPIPE is ignored.
 /// One object a process.
 class StopSignals {
  public:

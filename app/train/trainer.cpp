@@ -320,7 +320,7 @@ void Trainer::evaluate(std::string_view when) {
   for (const auto& monitor : monitors_) {
     if (auto* records = dynamic_cast<JsonlMonitor*>(monitor.get())) records->evaluation(progress(), metrics);
   }
-  event("evaluation", fmt::format("validation: {:.2f} bits per byte ({}, step {})", total.bits_per_byte(), when, state_.step));
+  event("validation", fmt::format("{:.2f} bits per byte ({}, step {})", total.bits_per_byte(), when, state_.step));
 }
 
 void Trainer::save() {

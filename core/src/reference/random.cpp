@@ -1,6 +1,7 @@
 #include <bit>
 #include <cmath>
 #include <numbers>
+#include <type_traits>
 
 #include "reference/common.hpp"
 #include "reference/families.hpp"
@@ -23,9 +24,14 @@ T round_once(double x) {
   }
 }
 
+/// The next smaller number of the type.
 template <class T>
-constexpr int precision_bits() {
-  return DTypeOf<T>::value == DType::f32 ? 24 : DTypeOf<T>::value == DType::f16 ? 11 : 8;
+T below(T x) {
+  using Bits = std::conditional_t<sizeof(T) == sizeof(float), std::uint32_t, std::uint16_t>;
+  constexpr auto kSign = static_cast<Bits>(Bits{1} << (8 * sizeof(T) - 1));
+  const auto bits = std::bit_cast<Bits>(x);
+  if (bits == 0 || bits == kSign) return std::bit_cast<T>(static_cast<Bits>(kSign + 1));
+  return std::bit_cast<T>(static_cast<Bits>((bits & kSign) != 0 ? bits + 1 : bits - 1));
 }
 
 /// The upper 53 bits of two words, low word first: an integer below 2^53.
@@ -60,9 +66,7 @@ class ReferenceRandom final : public RandomKernels {
       const PhiloxCounter words = block_of(key, element);
       const double u = (element % 2 == 0 ? mantissa(words[0], words[1]) : mantissa(words[2], words[3])) * 0x1p-53;
       const T value = round_once<T>(low + (high - low) * u);
-      if (to_float(value) < high) return value;
-      // Rounding reached the open end: the largest value that surely rounds below it.
-      return round_once<T>(low + (high - low) * (1.0 - std::ldexp(1.0, 1 - precision_bits<T>())));
+      return to_float(value) < high ? value : below(value);  // rounding may have reached the open end
     });
   }
 

@@ -150,6 +150,10 @@ int run_cli(const std::vector<std::string>& arguments, std::span<const Command* 
   std::map<std::string, Node> nodes;
   nodes[""].parser = &root;
   for (const Command* command : commands) node_for(nodes, command->name, command);
+  for (auto& [path, node] : nodes) {
+    if (node.command == nullptr && !path.empty())
+      node.parser->description("see: " + CLI::detail::join(node.names, ", "));
+  }
 
   try {
     root.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));

@@ -5,7 +5,14 @@ namespace espalier::app {
 namespace {
 
 const Command* const kCommands[] = {
-    &kTrain, &kCheckpointInspect, &kConfigCheck, &kConfigExplain, &kConfigKeys, &kPluginsList, &kPluginsInspect, &kDoctor,
+    &kTrain,  //
+    &kCheckpointInspect,
+    &kConfigCheck,
+    &kConfigExplain,
+    &kConfigKeys,
+    &kPluginsList,
+    &kPluginsInspect,
+    &kDoctor,
 };
 
 }  // namespace

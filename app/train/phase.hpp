@@ -75,6 +75,7 @@ int run_on_world(Communicator& world, Body&& body) {
     if (world.size() == 1) throw;
     const Failure failure = current_failure();
     world.abort(failure.code, failure.text);
+    assertion_failed("abort() returned", __FILE__, __LINE__);
   }
   return static_cast<int>(ExitCode::internal);  // not reached: abort does not return
 }

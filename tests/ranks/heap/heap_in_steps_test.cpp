@@ -67,7 +67,7 @@ TEST_P(HeapInSteps, OurLibrariesMakeNone) {
 
 INSTANTIATE_TEST_SUITE_P(Providers, HeapInSteps,
                          testing::Values(std::pair("reference", "optim_fp32"), std::pair("kernels_fused", "optim_bf16")),
-                         [](const auto& info) { return std::string(info.param.first); });
+                         [](const auto& test) { return std::string(test.param.first); });
 
 // The watch itself: it must see what it is meant to see.
 TEST(HeapWatch, SeesAnAllocationOfOurOwn) {

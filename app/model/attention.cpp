@@ -36,20 +36,16 @@ Attention training_attention(const ModelContext& context, const Tokens& tokens, 
   return args;
 }
 
-void attention_forward(const ModelContext& context, const Tokens& tokens, int layer,
-                       const AttentionParameters& parameters, const View& src, const View& normed, const View& attended,
-                       const AttentionSaved& saved, const View& dst) {
-  Stream& stream = *context.stream;
+void attention_projection(const ModelContext& context, const Tokens& tokens, const AttentionParameters& parameters,
+                          const View& src, const View& normed, const AttentionSaved& saved) {
   norm_forward(context, src, parameters.norm_weight, parameters.norm_bias, saved.mean, saved.rstd, normed);
-  {
-    Border border(context, tokens);
-    linear(context, border.enter(normed, Pass::forward), parameters.qkv_weight, context.weight(parameters.qkv_bias),
-           saved.qkv);
-  }
-  Attention attention = training_attention(context, tokens, layer, saved.qkv, attended);
-  attention.saved = saved.kept;
-  context.kernels.attention->forward(attention, stream);
+  Border border(context, tokens);
+  linear(context, border.enter(normed, Pass::forward), parameters.qkv_weight, context.weight(parameters.qkv_bias),
+         saved.qkv);
+}
 
+void attention_output(const ModelContext& context, const Tokens& tokens, int layer,
+                      const AttentionParameters& parameters, const View& src, const View& attended, const View& dst) {
   const bool in_place = tokens.inside == tokens.outside;  // the product may lie where the sum will be
   Temporary memory(*context.arena);
   if (!in_place) memory.open(static_cast<std::size_t>(tokens.inside * dst.cols) * size_of(dst.dtype));
@@ -58,7 +54,17 @@ void attention_forward(const ModelContext& context, const Tokens& tokens, int la
   Border border(context, tokens);
   context.kernels.elementwise->bias_dropout_add(
       border.leave(product, Pass::forward), context.weight(parameters.out_bias), src,
-      hidden_dropout(context, tokens, layer, DropoutSite::attention_out), dst, stream);
+      hidden_dropout(context, tokens, layer, DropoutSite::attention_out), dst, *context.stream);
+}
+
+void attention_forward(const ModelContext& context, const Tokens& tokens, int layer,
+                       const AttentionParameters& parameters, const View& src, const View& normed, const View& attended,
+                       const AttentionSaved& saved, const View& dst) {
+  attention_projection(context, tokens, parameters, src, normed, saved);
+  Attention attention = training_attention(context, tokens, layer, saved.qkv, attended);
+  attention.saved = saved.kept;
+  context.kernels.attention->forward(attention, *context.stream);
+  attention_output(context, tokens, layer, parameters, src, attended, dst);
 }
 
 void attention_backward_input(const ModelContext& context, const Tokens& tokens, int layer,

@@ -22,6 +22,13 @@ struct AttentionSaved {
 Attention training_attention(const ModelContext& context, const Tokens& tokens, int layer, const View& qkv,
                              const View& out);
 
+/// First part of the forward: normed = norm(src), saved.qkv = its projection.
+void attention_projection(const ModelContext& context, const Tokens& tokens, const AttentionParameters& parameters,
+                          const View& src, const View& normed, const AttentionSaved& saved);
+/// Last part of the forward: dst = src + dropout(dense(attended) + bias).
+void attention_output(const ModelContext& context, const Tokens& tokens, int layer,
+                      const AttentionParameters& parameters, const View& src, const View& attended, const View& dst);
+
 /// dst = src + dropout(dense(attention(norm(src))) + bias); normed [outside, hidden] and attended [inside, own hidden]
 /// are written too.
 void attention_forward(const ModelContext& context, const Tokens& tokens, int layer,

@@ -10,7 +10,6 @@
 
 namespace espalier::app {
 
-
 struct InitialWeights {
   double std = 0.02;  ///< BLOOM: 0.0048 = sqrt(1 / 3h); output layers get std / sqrt(2 L)
   EmbeddingInit embedding = EmbeddingInit::normal;

@@ -6,7 +6,7 @@
 
 #include "espalier/error.hpp"
 #include "model/dry.hpp"
-#include "model/roles.hpp"
+#include "model/model_context.hpp"
 #include "train/messages.hpp"
 #include "train/verdict.hpp"
 
@@ -39,19 +39,8 @@ class Executor::Impl {
     parts_ = own_parts(*setup.pipeline, shape, setup.pipeline_group->rank());
     parameters_ = local_parameters(*setup.parameters, *setup.tensor, parts_);
 
-    const OwnWidths own = own_widths(shape, *setup.parameters, *setup.tensor);
-    context_.shape = &shape;
-    context_.working = setup.facts->precision.working;
-    context_.device = &setup.backend->device();
-    context_.kernels = setup.backend->kernels();
-    context_.stream = &context_.device->lane(Lane::compute);
-    context_.tensor = setup.tensor;
-    context_.data = setup.data;
+    context_ = make_context(*setup.facts, *setup.parameters, *setup.backend, *setup.tensor, *setup.data);
     context_.arena = &arena_;
-    context_.own_heads = own.heads;
-    context_.first_head = own.first_head;
-    context_.own_ffn = own.ffn;
-    context_.seed = setup.facts->seed;
     context_.recompute = setup.recompute;
   }
 
@@ -103,7 +92,7 @@ class Executor::Impl {
     setup_.data->bind(state_plan(planned_), optimizer, *setup_.backend);
     const auto [bytes, slots] = arena_peak(planned_, walks);
     arena_.reserve(device, bytes, slots);
-    bind_slopes();
+    slopes_ = load_slopes(context_);
     model_ = std::make_unique<Model>(context_, parts_, parameters_, walks);
     messages_ = std::make_unique<Messages>(*setup_.pipeline_group, *setup_.pipeline, context_.stream, false);
     verdict_ = std::make_unique<VerdictMaker>(*setup_.parameters, *setup_.backend, *setup_.world);
@@ -222,18 +211,6 @@ class Executor::Impl {
         break;
     }
     messages.poll();
-  }
-
-  void bind_slopes() {
-    const ModelShape& shape = setup_.facts->model;
-    if (shape.positions > 0) return;
-    std::vector<float> slopes(static_cast<std::size_t>(shape.heads));
-    alibi_slopes(shape.heads, slopes.data());
-    slopes_ = context_.device->reserve(static_cast<std::size_t>(context_.own_heads) * sizeof(float), "activations");
-    context_.device->copy(View::vector(slopes.data() + context_.first_head, context_.own_heads, DType::f32),
-                          View::vector(slopes_.data(), context_.own_heads, DType::f32), *context_.stream);
-    context_.device->wait(*context_.stream);
-    context_.slopes = reinterpret_cast<const float*>(slopes_.data());
   }
 
   ExecutorSetup setup_;

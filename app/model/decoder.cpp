@@ -1,0 +1,282 @@
+#include "model/decoder.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "espalier/error.hpp"
+#include "model/dry.hpp"
+#include "model/model_context.hpp"
+#include "model/roles.hpp"
+
+namespace espalier::app {
+namespace {
+
+/// Rows that belong to one sequence: `count` new tokens after `length` cached ones.
+struct Segment {
+  int sequence = 0;
+  std::int64_t first_row = 0;
+  std::int64_t count = 0;
+  std::int64_t length = 0;
+};
+
+}  // namespace
+
+class Decoder::Impl {
+ public:
+  Impl(const DecoderSetup& setup, int sequences, std::int64_t max_length, std::int64_t prompt_block)
+      : setup_(setup), shape_(setup.facts->model), max_length_(max_length), prompt_block_(prompt_block) {
+    check();
+    context_ = make_context(*setup.facts, *setup.parameters, *setup.backend, *setup.tensor, *setup.data);
+    context_.arena = &arena_;
+    slopes_ = load_slopes(context_);
+    roles_ = find_roles(shape_, setup.local);
+    columns_ = std::min(shape_.tokenizer_vocab > 0 ? shape_.tokenizer_vocab : shape_.vocab, shape_.vocab);
+    lengths_.assign(static_cast<std::size_t>(sequences), 0);
+    rows_ = std::max<std::int64_t>(prompt_block, sequences);
+    const std::int64_t cached = shape_.layers * sequences * context_.own_heads * max_length * shape_.head_dim();
+    Device& device = *context_.device;
+    keys_ = device.reserve(static_cast<std::size_t>(cached) * size_of(context_.working), "key/value cache");
+    values_ = device.reserve(static_cast<std::size_t>(cached) * size_of(context_.working), "key/value cache");
+    ids_.resize(static_cast<std::size_t>(rows_));
+    positions_.resize(static_cast<std::size_t>(rows_));
+    id_memory_ = device.reserve(2 * aligned(ids_.size() * sizeof(std::int32_t)), "key/value cache");
+    logits_ = device.reserve(static_cast<std::size_t>(sequences * shape_.vocab) * sizeof(float), "key/value cache");
+    segments_.reserve(static_cast<std::size_t>(sequences));
+    size_arena(sequences);
+  }
+
+  std::int64_t columns() const { return columns_; }
+  std::int64_t length(int sequence) const { return lengths_[static_cast<std::size_t>(sequence)]; }
+  void reset(int sequence) { lengths_[static_cast<std::size_t>(sequence)] = 0; }
+
+  void extend(int sequence, std::span<const std::int32_t> tokens, std::span<float> logits) {
+    ESPALIER_ASSERT(!tokens.empty() && static_cast<std::int64_t>(logits.size()) == columns_);
+    while (!tokens.empty()) {
+      const std::size_t n = std::min(tokens.size(), static_cast<std::size_t>(prompt_block_));
+      segments_.clear();
+      add_segment(sequence, tokens.first(n));
+      tokens = tokens.subspan(n);
+      run(tokens.empty() ? logits : std::span<float>());
+    }
+  }
+
+  void step(std::span<const Next> next, std::span<float> logits) {
+    ESPALIER_ASSERT(next.size() <= lengths_.size() &&
+                    logits.size() == next.size() * static_cast<std::size_t>(columns_));
+    segments_.clear();
+    for (const Next& one : next) add_segment(one.sequence, {&one.token, 1});
+    if (!next.empty()) run(logits);
+  }
+
+ private:
+  void check() const {
+    if (const Reason reason = setup_.tensor->accepts(shape_)) throw ConfigError("parallel.tensor: " + *reason);
+    const RolePositions roles = find_roles(shape_, setup_.local);
+    if (roles.embedding.word < 0 || roles.head.norm_weight < 0) {
+      throw ConfigError("parallel.pipeline.size: decoding needs the whole model on one pipeline stage");
+    }
+    if (setup_.tensor->rows(1, Region::outside) != setup_.tensor->rows(1, Region::inside)) {
+      throw ConfigError("parallel.tensor: decoding takes tokens one at a time, so sequence parallelism must be off");
+    }
+    if (shape_.positions > 0 && max_length_ > shape_.positions) {
+      throw ConfigError("model.positions: sequences of up to " + std::to_string(max_length_) +
+                        " tokens asked for, but only " + std::to_string(shape_.positions) + " learned positions");
+    }
+  }
+
+  void add_segment(int sequence, std::span<const std::int32_t> tokens) {
+    std::int64_t& length = lengths_[static_cast<std::size_t>(sequence)];
+    const Segment* last = segments_.empty() ? nullptr : &segments_.back();
+    const Segment segment{sequence, last == nullptr ? 0 : last->first_row + last->count,
+                          static_cast<std::int64_t>(tokens.size()), length};
+    ESPALIER_ASSERT(length + segment.count <= max_length_);
+    for (std::int64_t i = 0; i < segment.count; ++i) {
+      const auto row = static_cast<std::size_t>(segment.first_row + i);
+      ids_[row] = tokens[static_cast<std::size_t>(i)];
+      positions_[row] = static_cast<std::int32_t>(length + i);
+    }
+    segments_.push_back(segment);
+    length += segment.count;
+  }
+
+  /// Peak of the two shapes that use most: a block of a prompt, and one token of every sequence.
+  void size_arena(int sequences) {
+    DryRun dry(context_, setup_.local);
+    segments_.assign(1, {0, 0, prompt_block_, 0});
+    forward(dry.context());
+    segments_.clear();
+    for (int s = 0; s < sequences; ++s) segments_.push_back({s, s, 1, 0});
+    forward(dry.context());
+    segments_.clear();
+    arena_.reserve(*context_.device, dry.arena().peak_bytes(), dry.arena().peak_slots());
+  }
+
+  void run(std::span<float> logits) {
+    Device& device = *context_.device;
+    const std::int64_t rows = segments_.back().first_row + segments_.back().count;
+    device.copy(View::vector(ids_.data(), rows, DType::i32), id_view(rows), *context_.stream);
+    device.copy(View::vector(positions_.data(), rows, DType::i32), position_view(rows), *context_.stream);
+    forward(context_);
+    if (!logits.empty()) {
+      const auto n = static_cast<std::int64_t>(segments_.size());
+      device.copy(View::matrix(logits_.data(), n, shape_.vocab, DType::f32).col_range(0, columns_),
+                  View::matrix(logits.data(), n, columns_, DType::f32), *context_.stream);
+    }
+    device.wait(*context_.stream);
+  }
+
+  View id_view(std::int64_t rows) const { return View::vector(id_memory_.data(), rows, DType::i32); }
+  View position_view(std::int64_t rows) const {
+    return View::vector(id_memory_.data() + aligned(ids_.size() * sizeof(std::int32_t)), rows, DType::i32);
+  }
+
+  /// [length, head_dim] of one head of one sequence in a cache.
+  View cached(const DeviceMemory& cache, int layer, int sequence, std::int64_t head) const {
+    const auto sequences = static_cast<std::int64_t>(lengths_.size());
+    const std::int64_t at =
+        (((layer - 1) * sequences + sequence) * context_.own_heads + head) * max_length_ * shape_.head_dim();
+    return View::matrix(cache.data() + static_cast<std::size_t>(at) * size_of(context_.working), max_length_,
+                        shape_.head_dim(), context_.working);
+  }
+
+  AttentionOperand cache_operand(const DeviceMemory& cache, int layer, int sequence) const {
+    return {cached(cache, layer, sequence, 0).data, 0, shape_.head_dim(), max_length_ * shape_.head_dim()};
+  }
+
+  /// Keys and values of the new tokens go into the cache, then every new token attends to all of its sequence.
+  void attend(const ModelContext& context, int layer, const Segment& segment, const View& qkv,
+              const View& attended) const {
+    const std::int64_t head_dim = shape_.head_dim();
+    const View rows = qkv.row_range(segment.first_row, segment.first_row + segment.count);
+    for (std::int64_t head = 0; head < context.own_heads; ++head) {
+      const std::int64_t column = head * 3 * head_dim;
+      const auto store = [&](const DeviceMemory& cache, std::int64_t from) {
+        context.device->copy(
+            rows.col_range(from, from + head_dim),
+            cached(cache, layer, segment.sequence, head).row_range(segment.length, segment.length + segment.count),
+            *context.stream);
+      };
+      store(keys_, column + head_dim);
+      store(values_, column + 2 * head_dim);
+    }
+    Attention args;
+    args.q = {rows.data, 0, rows.row_stride, 3 * head_dim};
+    args.k = cache_operand(keys_, layer, segment.sequence);
+    args.v = cache_operand(values_, layer, segment.sequence);
+    args.out = {attended.at(segment.first_row, 0), 0, attended.row_stride, head_dim};
+    args.dtype = context.working;
+    args.batch = 1;
+    args.heads = context.own_heads;
+    args.head_dim = head_dim;
+    args.queries = segment.count;
+    args.first_query = segment.length;
+    args.keys = segment.length + segment.count;
+    args.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+    args.slopes = context.slopes;
+    context.kernels.attention->forward(args, *context.stream);
+  }
+
+  void block(const ModelContext& context, const Tokens& tokens, int layer, const View& stream_rows) const {
+    const BlockParameters& parameters = roles_.blocks[static_cast<std::size_t>(layer)];
+    BlockInputs inputs;
+    BlockSaved saved;
+    Temporary inputs_memory(*context.arena, inputs.carve(context, tokens, nullptr));
+    Temporary saved_memory(*context.arena, saved.carve(context, tokens, nullptr));
+    inputs.carve(context, tokens, inputs_memory.data());
+    saved.carve(context, tokens, saved_memory.data());
+    context.data->acquire(layer, *context.stream);
+    attention_projection(context, tokens, parameters.attention, stream_rows, inputs.attention_normed, saved.attention);
+    for (const Segment& segment : segments_) attend(context, layer, segment, saved.attention.qkv, inputs.attended);
+    attention_output(context, tokens, layer, parameters.attention, stream_rows, inputs.attended, saved.middle);
+    mlp_forward(context, tokens, layer, parameters.mlp, saved.middle, inputs.mlp_normed, inputs.activated, saved.mlp,
+                stream_rows);
+    context.data->release(layer);
+  }
+
+  void head(const ModelContext& context, const View& stream_rows) const {
+    const auto n = static_cast<std::int64_t>(segments_.size());
+    const std::int64_t hidden = shape_.hidden;
+    const std::size_t element = size_of(context.working);
+    Stream& stream = *context.stream;
+    Temporary last_memory(*context.arena, static_cast<std::size_t>(2 * n * hidden) * element);
+    const View last = last_memory.matrix(n, hidden, context.working);
+    const View normed =
+        View::matrix(last_memory.data() + static_cast<std::size_t>(n * hidden) * element, n, hidden, context.working);
+    for (std::int64_t s = 0; s < n; ++s) {
+      const Segment& segment = segments_[static_cast<std::size_t>(s)];
+      const std::int64_t row = segment.first_row + segment.count - 1;
+      context.device->copy(stream_rows.row_range(row, row + 1), last.row_range(s, s + 1), stream);
+    }
+    const HeadParameters& parameters = roles_.head;
+    const int layer = static_cast<int>(shape_.layers) + 1;
+    context.data->acquire(layer, stream);
+    if (parameters.weight_layer != layer) context.data->acquire(parameters.weight_layer, stream);
+    norm_forward(context, last, parameters.norm_weight, parameters.norm_bias, {}, {}, normed);
+    // Own columns into a table of zeros; the sum over the tensor group completes it.
+    const View table = View::matrix(logits_.data(), n, shape_.vocab, DType::f32);
+    context.device->fill_zero(table, stream);
+    const View weight = context.weight(parameters.weight);
+    Temporary own_memory(*context.arena, static_cast<std::size_t>(n * weight.rows) * sizeof(float));
+    const View own = own_memory.matrix(n, weight.rows, DType::f32);
+    linear(context, normed, parameters.weight, {}, own);
+    if (parameters.valid > 0) {
+      context.device->copy(own.col_range(0, parameters.valid),
+                           table.col_range(parameters.first_id, parameters.first_id + parameters.valid), stream);
+    }
+    context.tensor->finish(context.tensor->reduce(table, Reduce::sum_rank_order, stream), stream);
+    if (parameters.weight_layer != layer) context.data->release(parameters.weight_layer);
+    context.data->release(layer);
+  }
+
+  void forward(const ModelContext& context) const {
+    Tokens tokens;
+    tokens.samples = 1;
+    tokens.seq = segments_.back().first_row + segments_.back().count;
+    tokens.inside = tokens.outside = tokens.seq;
+    tokens.training = false;
+    Temporary stream_memory(*context.arena,
+                            static_cast<std::size_t>(tokens.seq * shape_.hidden) * size_of(context.working));
+    const View stream_rows = stream_memory.matrix(tokens.seq, shape_.hidden, context.working);
+    {
+      EmbeddingSaved saved;
+      Temporary saved_memory(*context.arena, saved.carve(context, tokens, nullptr));
+      saved.carve(context, tokens, saved_memory.data());
+      context.data->acquire(0, *context.stream);
+      embedding_forward(context, tokens, roles_.embedding, id_view(tokens.seq), position_view(tokens.seq), saved,
+                        stream_rows);
+      context.data->release(0);
+    }
+    for (int layer = 1; layer <= static_cast<int>(shape_.layers); ++layer) block(context, tokens, layer, stream_rows);
+    head(context, stream_rows);
+  }
+
+  DecoderSetup setup_;
+  const ModelShape& shape_;
+  std::int64_t max_length_;
+  std::int64_t prompt_block_;
+  ModelContext context_;
+  DeviceMemory slopes_;
+  Arena arena_;
+  RolePositions roles_;
+  std::int64_t columns_ = 0;
+  std::int64_t rows_ = 0;
+  std::vector<std::int64_t> lengths_;
+  std::vector<Segment> segments_;
+  std::vector<std::int32_t> ids_, positions_;
+  DeviceMemory keys_, values_, id_memory_, logits_;
+};
+
+Decoder::Decoder(const DecoderSetup& setup, int sequences, std::int64_t max_length, std::int64_t prompt_block)
+    : impl_(std::make_unique<Impl>(setup, sequences, max_length, std::min(prompt_block, max_length))) {}
+Decoder::~Decoder() = default;
+
+std::int64_t Decoder::columns() const { return impl_->columns(); }
+std::int64_t Decoder::length(int sequence) const { return impl_->length(sequence); }
+void Decoder::reset(int sequence) { impl_->reset(sequence); }
+void Decoder::extend(int sequence, std::span<const std::int32_t> tokens, std::span<float> logits) {
+  impl_->extend(sequence, tokens, logits);
+}
+void Decoder::step(std::span<const Next> next, std::span<float> logits) { impl_->step(next, logits); }
+
+}  // namespace espalier::app

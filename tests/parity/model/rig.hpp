@@ -1,0 +1,127 @@
+// A model of tests/fixtures/model on one rank, run by the executor with any kernel provider, precision, schedule and
+// recomputation.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "espalier/plugin_host.hpp"
+#include "interop/huggingface.hpp"
+#include "interop/safetensors.hpp"
+#include "model/gather.hpp"
+#include "session/host_context.hpp"
+#include "train/executor.hpp"
+#include "train/probe.hpp"
+
+namespace espalier::testing_support {
+
+using namespace espalier::app;
+
+std::filesystem::path model_fixture(const std::string& path);
+nlohmann::json read_json_fixture(const std::string& path);
+
+/// Kernel providers that every parity test runs with.
+std::vector<std::string> providers();
+/// As a suffix of a parametrised test's name.
+inline std::string provider_name(const ::testing::TestParamInfo<std::string>& info) { return info.param; }
+
+/// One stage that takes backward in halves, the weight halves after everything else, micro-batches two at a time in
+/// flight.
+class SplitSchedule final : public PipelineParallel {
+ public:
+  int stages() const override { return 1; }
+  int chunks() const override { return 1; }
+  std::vector<int> cut(std::span<const double> layer_cost) const override {
+    return {0, static_cast<int>(layer_cost.size())};
+  }
+  Reason accepts(Mode, int) const override { return {}; }
+  std::vector<Instruction> schedule(Mode mode, int stage, int micro_batches) const override;
+};
+
+/// Samples [samples, seq + 1] cut into micro-batches of ids and targets.
+class TokenBatches final : public BatchSource {
+ public:
+  TokenBatches(const StoredTensor& tokens, std::int64_t samples_per_batch);
+  TokenBatches(std::vector<std::int64_t> tokens, std::int64_t width, std::int64_t samples_per_batch);
+  MicroBatch micro_batch(int index) override;
+  std::int64_t seq() const { return seq_; }
+  /// Masks a target of the whole set.
+  void mask(std::size_t target) { targets_[target] = -1; }
+
+ private:
+  std::int64_t seq_ = 0, per_batch_ = 0;
+  std::vector<std::int32_t> ids_, targets_;
+};
+
+/// Copies logits of a pass into [tokens, columns].
+class LogitsCopy final : public LogitsSink {
+ public:
+  explicit LogitsCopy(std::int64_t columns) : columns_(columns) {}
+  void logits(int micro_batch, std::int64_t first_token, std::int64_t first_id, const View& logits) override;
+  /// In order of tokens; micro-batches one after the other.
+  std::vector<float> values;
+  std::int64_t tokens_per_batch = 0;
+
+ private:
+  std::int64_t columns_;
+};
+
+struct RigOptions {
+  std::string provider = "reference";
+  std::string optimizer;  ///< a plugin; empty: a GradientProbe in FP32
+  std::map<std::string, double> optimizer_options;
+  bool probe = false;  ///< a GradientProbe with the optimizer's precision
+  Recompute recompute = Recompute::none;
+  bool split = false;
+  double dropout = 0;
+  std::int64_t tokenizer_vocab = 0;  ///< 0: all of the vocabulary
+};
+
+class Rig {
+ public:
+  /// @param folder  below tests/fixtures/model: "tiny_a/hf".
+  Rig(const std::string& folder, const RigOptions& options, const std::vector<Walk>& walks);
+
+  Executor& executor() { return *executor_; }
+  Optimizer& optimizer() { return *used_optimizer_; }
+  const ParameterList& parameters() const { return *parameters_; }
+  const RunFacts& facts() const { return services_.facts; }
+  DataParallel& data() { return *data_; }
+  Backend& backend() { return *backend_; }
+  TensorParallel& tensor() { return *tensor_; }
+  std::vector<float> state(const Parameter& parameter, std::string_view name) {
+    return gather_logical(parameter, name, data_->state(), executor_->parameters(), *backend_, *world_);
+  }
+
+ private:
+  template <class Interface>
+  Owned<Interface> make(const std::string& plugin, const std::map<std::string, double>& options = {});
+
+  PluginHost host_;
+  Services services_;
+  std::unique_ptr<ThreadPool> threads_;
+  std::vector<std::unique_ptr<ComponentHost>> hosts_;
+  std::vector<std::unique_ptr<ConfigTable>> tables_;
+  std::unique_ptr<Communicator> world_;
+  Owned<Optimizer> optimizer_;
+  std::unique_ptr<GradientProbe> probe_;
+  Optimizer* used_optimizer_ = nullptr;
+  Owned<Backend> backend_;
+  Owned<TensorParallel> tensor_;
+  Owned<PipelineParallel> pipeline_;
+  Owned<DataParallel> data_;
+  std::unique_ptr<ParameterList> parameters_;
+  std::unique_ptr<Executor> executor_;
+};
+
+/// Largest |a − b|.
+double largest_difference(std::span<const float> a, std::span<const float> b);
+std::vector<float> read_all(const StoredTensor& tensor);
+
+}  // namespace espalier::testing_support

@@ -13,5 +13,6 @@ extern const Command kConfigKeys;
 extern const Command kPluginsList;
 extern const Command kPluginsInspect;
 extern const Command kDoctor;
+extern const Command kPreprocess;
 
 }  // namespace espalier::app

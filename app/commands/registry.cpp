@@ -6,6 +6,7 @@ namespace {
 
 const Command* const kCommands[] = {
     &kTrain,  //
+    &kPreprocess,
     &kCheckpointInspect,
     &kConfigCheck,
     &kConfigExplain,

@@ -4,7 +4,8 @@
 
 namespace espalier::app {
 
-/// Every byte is a token, so any text of any language round-trips: ids 0 … 255 are bytes, 256 ends a document, 257 pads.
+/// Every byte is a token, so any text of any language round-trips: ids 0 … 255 are bytes, 256 ends a document, 257
+/// pads.
 class ByteTokenizer final : public Tokenizer {
  public:
   static constexpr std::int32_t kEndOfDocument = 256;

@@ -18,7 +18,9 @@ namespace {
 
 constexpr std::size_t kBlock = std::size_t{1} << 20;  // large enough that a read call costs nothing per byte
 
-std::string full_path(const std::filesystem::path& file) { return std::filesystem::absolute(file).lexically_normal().string(); }
+std::string full_path(const std::filesystem::path& file) {
+  return std::filesystem::absolute(file).lexically_normal().string();
+}
 
 /// A file read in blocks, by line or whole. Views live until the next call.
 class TextFile {
@@ -177,16 +179,19 @@ class Reader {
     const std::string position = "position " + std::to_string(field.at + 1);
     if (field.fault == LineFault::broken_json) return "not JSON: " + std::string(field.what) + " at " + position;
     if (field.fault == LineFault::bad_characters) {
-      return "half of a surrogate pair at " + position + " is no character; replace such halves with --bad-characters replace";
+      return "half of a surrogate pair at " + position +
+             " is no character; replace such halves with --bad-characters replace";
     }
     if (field.fault == LineFault::no_object) return "not an object; expected {\"" + rules_.key + "\": …}";
-    if (field.fault == LineFault::no_key) return "an object " + describe(field.fault, rules_.key) + " (--key names another key)";
+    if (field.fault == LineFault::no_key)
+      return "an object " + describe(field.fault, rules_.key) + " (--key names another key)";
     return describe(field.fault, rules_.key);
   }
 
   void fault(LineFault what, std::int64_t line, const std::string& text) {
     if (!rules_.skip_bad_lines) {
-      throw IoError(file_.path() + ":" + std::to_string(line) + ": " + text + "; --on-bad-line skip goes on without such lines");
+      throw IoError(file_.path() + ":" + std::to_string(line) + ": " + text +
+                    "; --on-bad-line skip goes on without such lines");
     }
     ++counts_.skipped[static_cast<std::size_t>(what)];
   }
@@ -206,19 +211,15 @@ TextFormat format_of(const std::filesystem::path& file, TextFormat asked) {
 
 }  // namespace
 
-std::int64_t ReadCounts::all_skipped() const { return std::accumulate(skipped.begin(), skipped.end(), std::int64_t{0}); }
+std::int64_t ReadCounts::all_skipped() const {
+  return std::accumulate(skipped.begin(), skipped.end(), std::int64_t{0});
+}
 
-void read_documents(const std::filesystem::path& file, const DocumentRules& rules, ReadCounts& counts, const DocumentSink& sink,
-                    const std::function<void(std::int64_t)>& advanced) {
+void read_documents(const std::filesystem::path& file, const DocumentRules& rules, ReadCounts& counts,
+                    const DocumentSink& sink, const std::function<void(std::int64_t)>& advanced) {
   Reader reader(file, rules, counts, sink, advanced);
-  switch (format_of(file, rules.format)) {
-    case TextFormat::jsonl:
-      return reader.jsonl();
-    case TextFormat::paragraphs:
-      return reader.paragraphs();
-    default:
-      return reader.whole();
-  }
+  if (format_of(file, rules.format) == TextFormat::jsonl) return reader.jsonl();
+  return rules.split_paragraphs ? reader.paragraphs() : reader.whole();
 }
 
 std::int64_t check_inputs(const std::vector<std::string>& files) {

@@ -47,7 +47,8 @@ class Scanner {
   [[noreturn]] void broken(const char* what) const { throw Broken{at_, what}; }
 
   void skip_space() {
-    while (at_ < line_.size() && (line_[at_] == ' ' || line_[at_] == '\t' || line_[at_] == '\r' || line_[at_] == '\n')) ++at_;
+    while (at_ < line_.size() && (line_[at_] == ' ' || line_[at_] == '\t' || line_[at_] == '\r' || line_[at_] == '\n'))
+      ++at_;
   }
   void end_of_line() {
     skip_space();

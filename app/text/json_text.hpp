@@ -9,11 +9,11 @@ namespace espalier::app {
 /// Why a line of a JSONL file gives no document.
 enum class LineFault : std::uint8_t {
   none,
-  broken_json,      ///< no JSON (RFC 8259) at all
-  no_object,        ///< JSON, but a string, number, array, …
-  no_key,           ///< an object without the key
-  no_string,        ///< the key's value is no string
-  bad_characters,   ///< invalid UTF-8, or half of a surrogate pair
+  broken_json,     ///< no JSON (RFC 8259) at all
+  no_object,       ///< JSON, but a string, number, array, …
+  no_key,          ///< an object without the key
+  no_string,       ///< the key's value is no string
+  bad_characters,  ///< invalid UTF-8, or half of a surrogate pair
 };
 inline constexpr int kLineFaults = 6;
 
@@ -27,8 +27,8 @@ struct TextField {
   std::int64_t replaced = 0;  ///< halves of surrogate pairs that became U+FFFD
 };
 
-/// Reads the string under `key` of the object in `line` into `text`; a key that comes twice counts by its last value. The whole line is
-/// checked, nothing but the string is stored: no tree is built.
+/// Reads the string under `key` of the object in `line` into `text`; a key that comes twice counts by its last value.
+/// The whole line is checked, nothing but the string is stored: no tree is built.
 /// @param line  valid UTF-8.
 /// @param repair  whether lone surrogates are replaced (and counted) rather than a fault.
 TextField read_text_field(std::string_view line, std::string_view key, bool repair, std::string& text);

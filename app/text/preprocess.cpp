@@ -15,7 +15,9 @@ namespace {
 
 std::string full_path(const std::string& file) { return std::filesystem::absolute(file).lexically_normal().string(); }
 
-std::string plural(std::int64_t count, std::string_view noun) { return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s"); }
+std::string plural(std::int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
 
 void make_folder_of(const std::string& prefix) {
   const auto folder = std::filesystem::path(full_path(prefix)).parent_path();
@@ -26,7 +28,8 @@ void make_folder_of(const std::string& prefix) {
 
 void throw_if_stopped(const std::string& output) {
   if (const int signal = StopSignals::received()) {
-    throw Error(ExitCode::interrupted, fmt::format("{}: stopped by signal {}; nothing was written", full_path(output), signal));
+    throw Error(ExitCode::interrupted,
+                fmt::format("{}: stopped by signal {}; nothing was written", full_path(output), signal));
   }
 }
 
@@ -34,7 +37,9 @@ std::string skipped_by_fault(const PreprocessReport& report, const PreprocessJob
   std::string text;
   for (int fault = 0; fault < kLineFaults; ++fault) {
     const std::int64_t count = report.read.skipped[static_cast<std::size_t>(fault)];
-    if (count > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, describe(static_cast<LineFault>(fault), job.rules.key));
+    if (count > 0)
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count,
+                          describe(static_cast<LineFault>(fault), job.rules.key));
   }
   return text;
 }
@@ -45,8 +50,9 @@ PreprocessReport preprocess(const PreprocessJob& job, const Tokenizer& tokenizer
                             const std::function<void(std::int64_t)>& advanced) {
   const auto start = std::chrono::steady_clock::now();
   if (job.end_of_document && tokenizer.end_of_document() < 0) {
-    throw ConfigError("tokenizer " + tokenizer.fingerprint() +
-                      " has no end-of-document id; documents would run into each other: --no-end-of-document accepts that");
+    throw ConfigError(
+        "tokenizer " + tokenizer.fingerprint() +
+        " has no end-of-document id; documents would run into each other: --no-end-of-document accepts that");
   }
   PreprocessReport report;
   make_folder_of(job.output);
@@ -80,13 +86,15 @@ PreprocessReport preprocess(const PreprocessJob& job, const Tokenizer& tokenizer
 
 std::string to_string(const PreprocessReport& report, const PreprocessJob& job) {
   const double rate = static_cast<double>(report.read.bytes) / std::max(report.seconds, 1e-6);
-  std::string text = fmt::format("{}: {}, {} from {} in {:.1f} s ({}/s)\n", job.output, plural(report.documents, "document"),
-                                 plural(report.tokens, "token"), shown_bytes(static_cast<double>(report.read.bytes)), report.seconds,
-                                 shown_bytes(rate));
+  std::string text =
+      fmt::format("{}: {}, {} from {} in {:.1f} s ({}/s)\n", job.output, plural(report.documents, "document"),
+                  plural(report.tokens, "token"), shown_bytes(static_cast<double>(report.read.bytes)), report.seconds,
+                  shown_bytes(rate));
   if (report.empty > 0) text += plural(report.empty, "empty document") + " skipped\n";
   if (const std::int64_t skipped = report.read.all_skipped(); skipped > 0) {
     // Lines of JSONL; of plain text a document counts as one.
-    text += fmt::format("{} of {} skipped: {}\n", skipped, plural(std::max(report.read.lines, report.documents + report.empty + skipped), "line"),
+    text += fmt::format("{} of {} skipped: {}\n", skipped,
+                        plural(std::max(report.read.lines, report.documents + report.empty + skipped), "line"),
                         skipped_by_fault(report, job));
   }
   if (report.read.replaced > 0) text += plural(report.read.replaced, "invalid character") + " replaced by U+FFFD\n";

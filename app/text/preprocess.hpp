@@ -26,16 +26,17 @@ struct PreprocessReport {
   double seconds = 0;
 };
 
-/// Text files → token documents, in the order of files and lines. The output appears under its name only when all of it is on disk; what
-/// is thrown leaves nothing behind.
+/// Text files → token documents, in the order of files and lines. The output appears under its name only when all of it
+/// is on disk; what is thrown leaves nothing behind.
 /// @param advanced  progress, in bytes of input.
-/// @throws IoError for bad input (file and line), a failed write, or input without a single document; Error(interrupted) after a signal
+/// @throws IoError for bad input (file and line), a failed write, or input without a single document;
+/// Error(interrupted) after a signal
 ///         (train/stop.hpp); ConfigError when the tokenizer has no end-of-document id and one is asked for.
 PreprocessReport preprocess(const PreprocessJob& job, const Tokenizer& tokenizer, TokenWriter& writer,
                             const std::function<void(std::int64_t bytes)>& advanced);
 
-/// The report in words, a line each: documents and tokens; then, where there were any, empty documents, skipped lines by fault,
-/// replaced characters.
+/// The report in words, a line each: documents and tokens; then, where there were any, empty documents, skipped lines
+/// by fault, replaced characters.
 std::string to_string(const PreprocessReport& report, const PreprocessJob& job);
 
 }  // namespace espalier::app

@@ -26,7 +26,9 @@ std::string shown_bytes(double bytes) {
 }
 
 ByteProgress::ByteProgress(std::string what, std::int64_t total)
-    : what_(std::move(what)), total_(total), terminal_(::isatty(STDERR_FILENO) == 1),
+    : what_(std::move(what)),
+      total_(total),
+      terminal_(::isatty(STDERR_FILENO) == 1),
       next_(terminal_ ? kTerminalInterval : kLogInterval) {}
 
 ByteProgress::~ByteProgress() {
@@ -50,8 +52,8 @@ void ByteProgress::show(double seconds) {
   std::string text = fmt::format("{}: {}", what_, shown_bytes(static_cast<double>(done_)));
   if (total_ >= done_ && total_ > 0) {
     const double share = static_cast<double>(done_) / static_cast<double>(total_);
-    text += fmt::format(" of {} ({:.0f} %), {}/s, {} left", shown_bytes(static_cast<double>(total_)), 100 * share, shown_bytes(rate),
-                        shown_time(static_cast<double>(total_ - done_) / rate));
+    text += fmt::format(" of {} ({:.0f} %), {}/s, {} left", shown_bytes(static_cast<double>(total_)), 100 * share,
+                        shown_bytes(rate), shown_time(static_cast<double>(total_ - done_) / rate));
   } else {
     text += fmt::format(", {}/s", shown_bytes(rate));
   }

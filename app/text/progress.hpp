@@ -6,8 +6,8 @@
 
 namespace espalier::app {
 
-/// Progress over bytes on standard error: how much of how much, rate, time left. On a terminal one line that is written over five times
-/// a second, elsewhere a line every ten seconds.
+/// Progress over bytes on standard error: how much of how much, rate, time left. On a terminal one line that is written
+/// over five times a second, elsewhere a line every ten seconds.
 class ByteProgress {
  public:
   /// @param total  0: unknown.

@@ -51,7 +51,9 @@ std::int32_t Sampler::draw(std::span<const float> logits, std::int64_t request, 
     const double weight = std::exp((static_cast<double>(logits[id]) - best) / rule_.temperature);
     candidates_.emplace_back(weight, static_cast<std::int32_t>(id));
   }
-  std::ranges::sort(candidates_, [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
+  std::ranges::sort(candidates_, [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first > b.first : a.second < b.second;
+  });
   if (rule_.top_k > 0 && static_cast<std::size_t>(rule_.top_k) < candidates_.size()) {
     candidates_.resize(static_cast<std::size_t>(rule_.top_k));
   }

@@ -11,11 +11,12 @@ namespace espalier::app {
 struct SamplingRule {
   double temperature = 1.0;  ///< logits are divided by it; 0: always the likeliest token
   std::int64_t top_k = 0;    ///< only the k likeliest; 0: all
-  double top_p = 1.0;        ///< only the likeliest that together reach this probability (Holtzman et al. 2019, arXiv:1904.09751)
+  double top_p =
+      1.0;  ///< only the likeliest that together reach this probability (Holtzman et al. 2019, arXiv:1904.09751)
 };
 
-/// Draws tokens. The random number is Philox of (seed, request, position), so a request gets the same text whatever runs beside it and
-/// whatever rank draws; ties go to the lower id.
+/// Draws tokens. The random number is Philox of (seed, request, position), so a request gets the same text whatever
+/// runs beside it and whatever rank draws; ties go to the lower id.
 class Sampler {
  public:
   /// @throws ConfigError for a negative temperature or top_k, or top_p outside (0, 1].

@@ -17,21 +17,19 @@ using text_test::Folder;
 
 constexpr std::int32_t kEnd = ByteTokenizer::kEndOfDocument;
 
-class CollectingWriter final : public TokenWriter {
+struct Written {
+  std::int64_t ids = 0;
+  std::vector<std::vector<std::int32_t>> documents;
+  bool finished = false;
+};
+
+class CollectingWriter final : public TokenWriter, public Written {
  public:
-  void open(std::string_view prefix, std::int64_t vocab) override {
-    opened = prefix;
-    ids = vocab;
-  }
+  void open(std::string_view /*prefix*/, std::int64_t vocab) override { ids = vocab; }
   void add_document(std::span<const std::int32_t> tokens) override {
     documents.emplace_back(tokens.begin(), tokens.end());
   }
   void finish() override { finished = true; }
-
-  std::string opened;
-  std::int64_t ids = 0;
-  std::vector<std::vector<std::int32_t>> documents;
-  bool finished = false;
 };
 
 class EndlessTokenizer final : public Tokenizer {
@@ -45,15 +43,17 @@ class EndlessTokenizer final : public Tokenizer {
   std::string fingerprint() const override { return "endless"; }
 };
 
-struct Run {
-  CollectingWriter writer;
+struct Ran {
+  Written writer;
   PreprocessReport report;
   std::string words;
 };
 
-Run run(const PreprocessJob& job, const Tokenizer& tokenizer = ByteTokenizer()) {
-  Run result;
-  result.report = preprocess(job, tokenizer, result.writer, [](std::int64_t) {});
+Ran run(const PreprocessJob& job, const Tokenizer& tokenizer = ByteTokenizer()) {
+  Ran result;
+  CollectingWriter writer;
+  result.report = preprocess(job, tokenizer, writer, [](std::int64_t) {});
+  result.writer = writer;
   result.words = to_string(result.report, job);
   return result;
 }
@@ -69,7 +69,7 @@ PreprocessJob job_for(const Folder& folder, std::vector<std::string> inputs) {
 TEST(Preprocess, EmptyDocumentsAreLeftOutAndCounted) {
   const Folder folder;
   const auto lines = folder.write("a.jsonl", "{\"text\":\"\"}\n{\"text\":\"a b\"}\n{\"text\":\"\"}\n");
-  const Run result = run(job_for(folder, {lines}));
+  const Ran result = run(job_for(folder, {lines}));
   EXPECT_THAT(result.writer.documents, ElementsAre(ElementsAre('a', ' ', 'b', kEnd)));
   EXPECT_EQ(result.report.documents, 1);
   EXPECT_EQ(result.report.empty, 2);
@@ -96,7 +96,7 @@ TEST(Preprocess, TheMarkerBelongsToItsDocument) {
   const Folder folder;
   const auto lines = folder.write("a.jsonl", "{\"text\":\"ab\"}\n{\"text\":\"cde\"}\n");
   PreprocessJob job = job_for(folder, {lines});
-  Run result = run(job);
+  Ran result = run(job);
   EXPECT_THAT(result.writer.documents, ElementsAre(ElementsAre('a', 'b', kEnd), ElementsAre('c', 'd', 'e', kEnd)));
   EXPECT_EQ(result.report.tokens, 7);
   EXPECT_EQ(result.writer.ids, ByteTokenizer::kVocab);
@@ -109,7 +109,7 @@ TEST(Preprocess, TheMarkerBelongsToItsDocument) {
 // T03, T08: bytes are the tokens; nothing is put in front, nothing re-encoded.
 TEST(Preprocess, BytesStayAsTheyAre) {
   const Folder folder;
-  const Run result = run(job_for(folder, {folder.write("a.txt", "And héé")}));
+  const Ran result = run(job_for(folder, {folder.write("a.txt", "And héé")}));
   ASSERT_EQ(result.writer.documents.size(), 1u);
   EXPECT_THAT(result.writer.documents[0], ElementsAre('A', 'n', 'd', ' ', 'h', 0xC3, 0xA9, 0xC3, 0xA9, kEnd));
   EXPECT_EQ(ByteTokenizer().decode(result.writer.documents[0]), "And héé");
@@ -117,7 +117,7 @@ TEST(Preprocess, BytesStayAsTheyAre) {
 
 TEST(Preprocess, FilesInOrderWithOneReport) {
   const Folder folder;
-  const Run result = run(job_for(folder, {folder.write("b.txt", "B"), folder.write("a.txt", "A")}));
+  const Ran result = run(job_for(folder, {folder.write("b.txt", "B"), folder.write("a.txt", "A")}));
   EXPECT_THAT(result.writer.documents, ElementsAre(ElementsAre('B', kEnd), ElementsAre('A', kEnd)));
   EXPECT_EQ(result.report.read.bytes, 2);
   EXPECT_THAT(result.words, Not(HasSubstr("skipped")));

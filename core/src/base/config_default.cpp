@@ -1,7 +1,6 @@
 // The few TOML literals that defaults are written in. Recipes are read by the app with a whole TOML parser; the core
 // stays free of it.
 #include <charconv>
-#include <cmath>
 
 #include "base/config_text.hpp"
 
@@ -16,55 +15,44 @@ class DefaultParser {
   std::optional<ConfigValue> whole() {
     auto result = value();
     skip_space();
-    if (!rest_.empty()) return std::nullopt;
-    return result;
+    return rest_.empty() ? result : std::nullopt;
   }
 
  private:
-  static std::optional<ConfigValue> made(ConfigValue::Data data) {
-    return ConfigValue{std::move(data), {"", 0, 0, "default"}};
-  }
+  static ConfigValue made(ConfigValue::Data data) { return {std::move(data), {"", 0, 0, "default"}}; }
 
-  void skip_space() {
-    while (!rest_.empty() && (rest_.front() == ' ' || rest_.front() == '\t' || rest_.front() == '\n')) {
-      rest_.remove_prefix(1);
-    }
-  }
+  void skip_space() { rest_.remove_prefix(std::min(rest_.find_first_not_of(" \t\n"), rest_.size())); }
 
-  bool take(std::string_view token) {
+  bool take(char token) {
     skip_space();
     if (!rest_.starts_with(token)) return false;
-    rest_.remove_prefix(token.size());
+    rest_.remove_prefix(1);
     return true;
   }
 
   std::optional<ConfigValue> value() {
-    if (take("[")) return array();
-    if (take("{")) return table();
-    if (take("\"")) return string('"');
-    if (take("'")) return string('\'');
+    if (take('[')) return array();
+    if (take('{')) return take('}') ? std::optional(made(empty_table())) : std::nullopt;
+    if (take('"')) return string('"');
+    if (take('\'')) return string('\'');
     return word();
+  }
+
+  static std::shared_ptr<ConfigTable> empty_table() {
+    auto table = std::make_shared<ConfigTable>();
+    table->source.origin = "default";
+    return table;
   }
 
   std::optional<ConfigValue> array() {
     ConfigValue::Array values;
-    while (!take("]")) {
+    while (!take(']')) {
       auto element = value();
       if (!element) return std::nullopt;
       values.push_back(std::move(*element));
-      if (!take(",")) {
-        if (!take("]")) return std::nullopt;
-        break;
-      }
+      if (!take(',') && !rest_.starts_with(']')) return std::nullopt;
     }
     return made(std::move(values));
-  }
-
-  std::optional<ConfigValue> table() {
-    if (!take("}")) return std::nullopt;
-    auto empty = std::make_shared<ConfigTable>();
-    empty->source.origin = "default";
-    return made(std::move(empty));
   }
 
   std::optional<ConfigValue> string(char quote) {
@@ -74,26 +62,10 @@ class DefaultParser {
       rest_.remove_prefix(1);
       if (c == quote) return made(std::move(text));
       if (c == '\\' && quote == '"') {
-        if (rest_.empty()) return std::nullopt;
-        switch (rest_.front()) {
-          case 'n':
-            c = '\n';
-            break;
-          case 't':
-            c = '\t';
-            break;
-          case 'r':
-            c = '\r';
-            break;
-          case '"':
-            c = '"';
-            break;
-          case '\\':
-            c = '\\';
-            break;
-          default:
-            return std::nullopt;
-        }
+        constexpr std::string_view kNames = "nt\"\\", kMeanings = "\n\t\"\\";
+        const auto which = rest_.empty() ? std::string_view::npos : kNames.find(rest_.front());
+        if (which == std::string_view::npos) return std::nullopt;
+        c = kMeanings[which];
         rest_.remove_prefix(1);
       }
       text += c;
@@ -105,22 +77,17 @@ class DefaultParser {
     const std::string_view all = rest_.substr(0, rest_.find_first_of(" \t\n,]}"));
     rest_.remove_prefix(all.size());
     if (all == "true" || all == "false") return made(all == "true");
-    std::string digits;  // TOML allows 1_000_000 and +1; from_chars does not
-    for (const char c : all) {
-      if (c != '_') digits += c;
-    }
-    const std::size_t sign = digits.starts_with('+') ? 1 : 0;
-    const char* const first = digits.data() + sign;
+    std::string digits(all.substr(all.starts_with('+') ? 1 : 0));  // from_chars knows neither +1 nor 1_000
+    std::erase(digits, '_');
     const char* const last = digits.data() + digits.size();
-    if (first == last) return std::nullopt;
     std::int64_t whole = 0;
-    if (const auto read = std::from_chars(first, last, whole); read.ec == std::errc() && read.ptr == last) {
-      return made(whole);
-    }
     double real = 0;
-    if (const auto read = std::from_chars(first, last, real); read.ec == std::errc() && read.ptr == last) {
-      return made(real);
-    }
+    const auto read = [&](auto& number) {
+      const auto result = std::from_chars(digits.data(), last, number);
+      return result.ec == std::errc() && result.ptr == last;
+    };
+    if (read(whole)) return made(whole);
+    if (read(real)) return made(real);
     return std::nullopt;
   }
 

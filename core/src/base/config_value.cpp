@@ -25,34 +25,16 @@ std::string config_number_text(double value) {
 }
 
 std::string config_string_text(std::string_view text) {
+  constexpr std::string_view kSpecial = "\"\\\n\r\t", kNames = "\"\\nrt", kHex = "0123456789ABCDEF";
   std::string quoted = "\"";
   for (const char c : text) {
-    switch (c) {
-      case '"':
-        quoted += "\\\"";
-        break;
-      case '\\':
-        quoted += "\\\\";
-        break;
-      case '\n':
-        quoted += "\\n";
-        break;
-      case '\r':
-        quoted += "\\r";
-        break;
-      case '\t':
-        quoted += "\\t";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-          constexpr std::string_view kHex = "0123456789ABCDEF";
-          const auto byte = static_cast<unsigned char>(c);
-          quoted += "\\u00";
-          quoted += kHex[byte >> 4U];
-          quoted += kHex[byte & 15U];
-        } else {
-          quoted += c;
-        }
+    const auto byte = static_cast<unsigned char>(c);
+    if (const auto which = kSpecial.find(c); which != std::string_view::npos) {
+      quoted += {'\\', kNames[which]};
+    } else if (byte < 0x20 || byte == 0x7f) {
+      quoted += {'\\', 'u', '0', '0', kHex[byte >> 4U], kHex[byte & 15U]};
+    } else {
+      quoted += c;
     }
   }
   return quoted + '"';

@@ -25,6 +25,13 @@ double get_number(const ConfigValue& value, const std::string& key, std::string_
   return get<double>(value, key, read);
 }
 
+template <class Read>
+auto get_array(const ConfigValue& value, const std::string& key, std::string_view read, Read&& read_one) {
+  std::vector<std::decay_t<decltype(read_one(value, key, read))>> result;
+  for (const ConfigValue& one : get<ConfigValue::Array>(value, key, read)) result.push_back(read_one(one, key, read));
+  return result;
+}
+
 }  // namespace
 
 const ConfigValue& ConfigView::at(std::string_view key) const {
@@ -57,30 +64,15 @@ std::string ConfigView::string(std::string_view key) const {
 }
 
 std::vector<std::int64_t> ConfigView::integers(std::string_view key) const {
-  const std::string name = config_join(path_, key);
-  std::vector<std::int64_t> result;
-  for (const ConfigValue& value : get<ConfigValue::Array>(at(key), name, "an array of integers")) {
-    result.push_back(get<std::int64_t>(value, name, "an array of integers"));
-  }
-  return result;
+  return get_array(at(key), config_join(path_, key), "an array of integers", get<std::int64_t>);
 }
 
 std::vector<double> ConfigView::numbers(std::string_view key) const {
-  const std::string name = config_join(path_, key);
-  std::vector<double> result;
-  for (const ConfigValue& value : get<ConfigValue::Array>(at(key), name, "an array of numbers")) {
-    result.push_back(get_number(value, name, "an array of numbers"));
-  }
-  return result;
+  return get_array(at(key), config_join(path_, key), "an array of numbers", get_number);
 }
 
 std::vector<std::string> ConfigView::strings(std::string_view key) const {
-  const std::string name = config_join(path_, key);
-  std::vector<std::string> result;
-  for (const ConfigValue& value : get<ConfigValue::Array>(at(key), name, "an array of strings")) {
-    result.push_back(get<std::string>(value, name, "an array of strings"));
-  }
-  return result;
+  return get_array(at(key), config_join(path_, key), "an array of strings", get<std::string>);
 }
 
 ConfigView ConfigView::table(std::string_view key) const {

@@ -1,8 +1,9 @@
-# cmake -DBUILD_DIR=... -DSOURCE_DIR=... -DWORK_DIR=... -DCXX=... -DCXX_FLAGS=... [-DTRAIN=ON] -P outside_test.cmake
+# cmake -DBUILD_DIR=... -DSOURCE_DIR=... -DWORK_DIR=... -DCXX=... -DCXX_FLAGS=... [-DOTHER_CXX=...] [-DTRAIN=ON] -P outside_test.cmake
 #
 # Installs the build into a folder of its own and does what a third party does with it: builds the example plugin, the plugin of
-# docs/plugin-guide.md and a host program, each a project outside the tree, and loads the plugins with the program; with TRAIN,
-# trains two steps with the installed trainer and the example's optimizer.
+# docs/plugin-guide.md and a host program, each a project outside the tree, and loads the plugins with the program; with OTHER_CXX,
+# builds and loads the example with another compiler of the same C++ library too; with TRAIN, trains two steps with the installed
+# trainer and the example's optimizer.
 cmake_policy(VERSION 3.25)
 
 function(run title)
@@ -58,6 +59,14 @@ run("loading the example" "${WORK_DIR}/host/probe" "${WORK_DIR}/lion/lib/espalie
 must_contain("${output}" "optim_lion 0.1.0")
 run("loading the guide's plugin" "${WORK_DIR}/host/probe" "${WORK_DIR}/guide/lib/espalier/plugins" monitor_printer)
 must_contain("${output}" "monitor_printer 0.1.0")
+if(OTHER_CXX)
+  set(CXX "${OTHER_CXX}")
+  build(lion_other "${SOURCE_DIR}/examples/plugins/lion")
+  run("loading the example of ${OTHER_CXX}" "${WORK_DIR}/host/probe" "${WORK_DIR}/lion_other/lib/espalier/plugins" optim_lion)
+  must_contain("${output}" "optim_lion 0.1.0")
+else()
+  message("not run: the example built with another compiler (no clang++ here, or a sanitizer's run time differs)")
+endif()
 run("loading an installed plugin" "${WORK_DIR}/host/probe" "${prefix}/lib/espalier/plugins" optim_bf16)
 
 # Where a plugin ends up when its own project is installed: in the tree of the trainer.

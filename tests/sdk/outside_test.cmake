@@ -1,9 +1,9 @@
-# cmake -DBUILD_DIR=... -DSOURCE_DIR=... -DWORK_DIR=... -DCXX=... -DCXX_FLAGS=... [-DOTHER_CXX=...] [-DTRAIN=ON] -P outside_test.cmake
+# cmake -DBUILD_DIR=... -DSOURCE_DIR=... -DWORK_DIR=... -DCXX=... -DCXX_FLAGS=... [-DOTHER_CXX=...] -P outside_test.cmake
 #
 # Installs the build into a folder of its own and does what a third party does with it: builds the example plugin, the plugin of
 # docs/plugin-guide.md and a host program, each a project outside the tree, and loads the plugins with the program; with OTHER_CXX,
-# builds and loads the example with another compiler of the same C++ library too; with TRAIN, trains two steps with the installed
-# trainer and the example's optimizer.
+# builds and loads the example with another compiler of the same C++ library too; and trains with the
+# installed trainer and the example's optimizer.
 cmake_policy(VERSION 3.25)
 
 function(run title)
@@ -73,9 +73,23 @@ run("loading an installed plugin" "${WORK_DIR}/host/probe" "${prefix}/lib/espali
 run("installing the example" "${CMAKE_COMMAND}" --install "${WORK_DIR}/lion" --prefix "${prefix}")
 run("loading the installed example" "${WORK_DIR}/host/probe" "${prefix}/lib/espalier/plugins" optim_lion)
 
-if(TRAIN)
-  run("training with the example" "${CMAKE_COMMAND}" -E chdir "${WORK_DIR}" "${prefix}/bin/trainer" train
-      "${SOURCE_DIR}/tests/sdk/outside/lion.toml" --set "run.dir=\"${WORK_DIR}/run\"")
-  message("${output}")
+# With the installed trainer, as its user would: what the plugin is, and a run in which it learns.
+set(ENV{ESPALIER_PLUGIN_PATH} "${WORK_DIR}/lion/lib/espalier/plugins")
+run("inspecting the example" "${prefix}/bin/trainer" plugins inspect optim_lion)
+must_contain("${output}" "Lion with BF16 weights and FP32 master weights")
+must_contain("${output}" "beta2")
+run("training with the example" "${prefix}/bin/trainer" train "${SOURCE_DIR}/tests/sdk/outside/lion.toml" --set
+    "run.dir=${WORK_DIR}/run")
+must_contain("${output}" "Lion, beta1 0.9")
+file(STRINGS "${WORK_DIR}/run/metrics.jsonl" steps REGEX "\"kind\":\"step\"")
+list(LENGTH steps count)
+list(GET steps 0 first)
+list(GET steps -1 last)
+foreach(step IN ITEMS first last)
+  string(REGEX MATCH "\"lm loss\":([0-9.]+)" matched "${${step}}")
+  set(${step}_loss "${CMAKE_MATCH_1}")
+endforeach()
+if(NOT count EQUAL 40 OR NOT last_loss LESS 4.0 OR NOT first_loss GREATER 5.2)
+  message(FATAL_ERROR "expected 40 steps from a loss above 5.2 to one below 4.0, found ${count} steps, ${first_loss} to ${last_loss}")
 endif()
 file(REMOVE_RECURSE "${WORK_DIR}")

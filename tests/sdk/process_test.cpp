@@ -1,32 +1,18 @@
 // How a process ends that has loaded plugins.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <cstdio>
-
-#include "sdk/host_support.hpp"
+#include "espalier/error.hpp"
+#include "sdk/spawn.hpp"
 
 namespace espalier {
 namespace {
 
+using sdk_test::Ended;
+using sdk_test::spawn;
 using testing::HasSubstr;
 
-struct Ended {
-  int status = -1;  // exit code, or -1 when a signal ended it
-  std::string output;
-};
-
-Ended probe(const std::string& names) {
-  Ended result;
-  std::FILE* const pipe = popen((SDK_PROBE " " SDK_PLUGIN_DIR " " + names + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return result;
-  char block[256];
-  while (const auto count = std::fread(block, 1, sizeof(block), pipe)) result.output.append(block, count);
-  const int status = pclose(pipe);
-  if (WIFEXITED(status)) result.status = WEXITSTATUS(status);
-  return result;
-}
+Ended probe(const std::string& names) { return spawn(SDK_PROBE " " SDK_PLUGIN_DIR " " + names); }
 
 TEST(ProcessEnd, PluginsThatShareALibraryEndInAnyOrder) {
   for (const char* const names : {"sdk_logs_one sdk_logs_two", "sdk_logs_two sdk_logs_one"}) {

@@ -1,8 +1,8 @@
 #include <cstdlib>
 
-#include "espalier/communicator_counters.hpp"
 #include "espalier/testing/communicator_suite.hpp"
 #include "support/mpi_test.hpp"
+#include "telemetry/communicator_counters.hpp"
 
 namespace espalier::testing {
 namespace {
@@ -23,7 +23,8 @@ const CommunicatorMaker kSplit{"split", [] {
                                  return world->split(0, world->rank(), "all");
                                }};
 const CommunicatorMaker kCounted{
-    "counted", [] { return make_counting_communicator(make_world_communicator(), std::make_shared<CommCounters>()); }};
+    "counted",
+    [] { return app::make_counting_communicator(make_world_communicator(), std::make_shared<app::CommCounters>()); }};
 
 INSTANTIATE_TEST_SUITE_P(Mpi, CommunicatorSuite, ::testing::Values(kMpi, kPieces, kSplit, kCounted));
 INSTANTIATE_TEST_SUITE_P(Mpi, CommunicatorTypes,

@@ -1,10 +1,10 @@
 // What a step costs: bytes on the wire, memory as planned, no heap call of ours.
 #include <gtest/gtest.h>
 
-#include "espalier/communicator_counters.hpp"
 #include "ranks/zero/zero_run.hpp"
 #include "support/heap_calls.hpp"
 #include "support/mpi_test.hpp"
+#include "telemetry/communicator_counters.hpp"
 
 namespace espalier {
 namespace {
@@ -29,7 +29,7 @@ class ZeroCost : public testing::TestWithParam<int> {
 
   const std::unique_ptr<Communicator> world_ = make_world_communicator();
   const std::vector<LocalParameter> locals_ = whole(toy_parameters());
-  const std::shared_ptr<CommCounters> counters_ = std::make_shared<CommCounters>();
+  const std::shared_ptr<app::CommCounters> counters_ = std::make_shared<app::CommCounters>();
   std::vector<double> slots_ = std::vector<double>(toy_parameters().size());
   ToyAdamW optimizer_{DType::bf16, DType::bf16};
   PlainBackend backend_;
@@ -38,7 +38,7 @@ class ZeroCost : public testing::TestWithParam<int> {
 
 TEST_P(ZeroCost, BytesMemoryAndHeap) {
   const std::int64_t ranks = world_->size();
-  TestHost host(backend_, make_counting_communicator(world_->split(0, world_->rank(), "data"), counters_));
+  TestHost host(backend_, app::make_counting_communicator(world_->split(0, world_->rank(), "data"), counters_));
   const TestConfig config(parallel_zero::kOptions,
                           {{"stage", std::int64_t{GetParam()}}, {"bucket_bytes", std::int64_t{4096}}});
   parallel_zero::Zero zero(config.view(), host);
@@ -68,7 +68,7 @@ TEST_P(ZeroCost, BytesMemoryAndHeap) {
   EXPECT_EQ(heap_calls(), before) << "heap calls in four steps";
 
   std::map<Verb, std::int64_t> bytes;
-  for (const CommTotal& row : counters_->totals()) bytes[row.verb] += row.bytes;
+  for (const app::CommTotal& row : counters_->totals()) bytes[row.verb] += row.bytes;
   // BF16 both ways: 2 (ranks − 1)/ranks of the buffers to reduce everywhere, half of it to reduce to shards, half to
   // gather.
   const std::int64_t half = 4 * 2 * elements * (ranks - 1) / ranks;

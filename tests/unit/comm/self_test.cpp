@@ -1,4 +1,3 @@
-#include "espalier/communicator_counters.hpp"
 #include "espalier/testing/communicator_suite.hpp"
 
 namespace espalier::testing {
@@ -6,11 +5,7 @@ namespace {
 
 const CommunicatorMaker kSelf{"self", [] { return make_self_communicator("alone"); }};
 
-const CommunicatorMaker kCounted{
-    "counted",
-    [] { return make_counting_communicator(make_self_communicator("alone"), std::make_shared<CommCounters>()); }};
-
-INSTANTIATE_TEST_SUITE_P(Self, CommunicatorSuite, ::testing::Values(kSelf, kCounted));
+INSTANTIATE_TEST_SUITE_P(Self, CommunicatorSuite, ::testing::Values(kSelf));
 INSTANTIATE_TEST_SUITE_P(Self, CommunicatorTypes,
                          ::testing::Combine(::testing::Values(kSelf),
                                             ::testing::Values(DType::f32, DType::bf16, DType::i64)));

@@ -1,15 +1,33 @@
 #include <gtest/gtest.h>
 
-#include "espalier/communicator_counters.hpp"
+#include "espalier/testing/communicator_suite.hpp"
 #include "support/doubles/faulty_communicator.hpp"
+#include "telemetry/communicator_counters.hpp"
 
-namespace espalier {
+namespace espalier::app {
 namespace {
 
 using testing_support::Fault;
 using testing_support::FaultyCommunicator;
 
-class HostStream final : public Stream {};
+using espalier::testing::CommunicatorMaker;
+using espalier::testing::CommunicatorSuite;
+using espalier::testing::HostStream;
+
+const CommunicatorMaker kCounted{
+    "counted",
+    [] { return make_counting_communicator(make_self_communicator("alone"), std::make_shared<CommCounters>()); }};
+}  // namespace
+}  // namespace espalier::app
+
+namespace espalier::testing {
+INSTANTIATE_TEST_SUITE_P(Counted, CommunicatorSuite, ::testing::Values(app::kCounted));
+INSTANTIATE_TEST_SUITE_P(Counted, CommunicatorTypes,
+                         ::testing::Combine(::testing::Values(app::kCounted), ::testing::Values(DType::bf16)));
+}  // namespace espalier::testing
+
+namespace espalier::app {
+namespace {
 
 /// Claims to be one of four ranks; nothing is sent.
 class FourRanks final : public CommunicatorWrapper {
@@ -74,4 +92,4 @@ TEST(FaultyCommunicator, DamagesWhatWasSent) {
 }
 
 }  // namespace
-}  // namespace espalier
+}  // namespace espalier::app

@@ -7,7 +7,7 @@
 
 #include "espalier/communicator.hpp"
 
-namespace espalier {
+namespace espalier::app {
 
 /// What one verb of one group has cost this rank since the last reset.
 struct CommTotal {
@@ -21,7 +21,7 @@ struct CommTotal {
 };
 
 /// Totals of all counting communicators that share it. Training thread only.
-class ESPALIER_API CommCounters {
+class CommCounters {
  public:
   /// Every verb of every group that was wrapped so far, also those never called; groups of one name are one row.
   const std::vector<CommTotal>& totals() const { return totals_; }
@@ -35,7 +35,7 @@ class ESPALIER_API CommCounters {
 };
 
 /// Counts what goes through `inner` and through everything split from it.
-ESPALIER_API std::unique_ptr<Communicator> make_counting_communicator(std::unique_ptr<Communicator> inner,
-                                                                      std::shared_ptr<CommCounters> counters);
+std::unique_ptr<Communicator> make_counting_communicator(std::unique_ptr<Communicator> inner,
+                                                         std::shared_ptr<CommCounters> counters);
 
-}  // namespace espalier
+}  // namespace espalier::app

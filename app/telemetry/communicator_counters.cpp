@@ -1,8 +1,8 @@
+#include "telemetry/communicator_counters.hpp"
+
 #include <chrono>
 
-#include "espalier/communicator_counters.hpp"
-
-namespace espalier {
+namespace espalier::app {
 namespace {
 
 constexpr std::size_t kVerbs = 8;
@@ -86,4 +86,4 @@ std::unique_ptr<Communicator> make_counting_communicator(std::unique_ptr<Communi
   return std::make_unique<CountingCommunicator>(std::move(inner), std::move(counters));
 }
 
-}  // namespace espalier
+}  // namespace espalier::app

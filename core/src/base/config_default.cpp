@@ -1,5 +1,6 @@
 // The few TOML literals that defaults are written in. Recipes are read by the app with a whole TOML parser; the core
 // stays free of it.
+#include <algorithm>
 #include <charconv>
 
 #include "base/config_text.hpp"

@@ -3,6 +3,7 @@
 
 #include <cxxabi.h>
 
+#include <algorithm>
 #include <boost/dll/shared_library.hpp>
 #include <cstdlib>
 #include <map>

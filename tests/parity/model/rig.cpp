@@ -67,10 +67,9 @@ void LogitsCopy::logits(int micro_batch, std::int64_t first_token, std::int64_t 
 }
 
 template <class Interface>
-Owned<Interface> Rig::make(const std::string& plugin, const std::map<std::string, double>& options) {
+Owned<Interface> Rig::make(const std::string& plugin, const ConfigTable& options) {
   const LoadedPlugin& loaded = host_.load(plugin);
-  auto table = std::make_unique<ConfigTable>();
-  for (const auto& [key, value] : options) table->values[key] = ConfigValue{value, {}};
+  auto table = std::make_unique<ConfigTable>(options);
   std::vector<ConfigProblem> problems;
   check_options(*table, "test", loaded.options<Interface>(), {}, problems);
   throw_if_any(problems);

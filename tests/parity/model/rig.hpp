@@ -75,7 +75,7 @@ class LogitsCopy final : public LogitsSink {
 struct RigOptions {
   std::string provider = "reference";
   std::string optimizer;  ///< a plugin; empty: a GradientProbe in FP32
-  std::map<std::string, double> optimizer_options;
+  ConfigTable optimizer_options;
   bool probe = false;  ///< a GradientProbe with the optimizer's precision
   Recompute recompute = Recompute::none;
   bool split = false;
@@ -101,7 +101,7 @@ class Rig {
 
  private:
   template <class Interface>
-  Owned<Interface> make(const std::string& plugin, const std::map<std::string, double>& options = {});
+  Owned<Interface> make(const std::string& plugin, const ConfigTable& options = {});
 
   PluginHost host_;
   Services services_;

@@ -1,0 +1,154 @@
+// Forward alone: lengths beyond training, imported BF16 weights, greedy generation with and without a key/value cache.
+#include <tuple>
+
+#include "model/decoder.hpp"
+#include "parity/model/rig.hpp"
+
+namespace espalier::testing_support {
+namespace {
+
+class Inference : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
+ protected:
+  std::string model() const { return std::get<0>(GetParam()); }
+  RigOptions options() const {
+    RigOptions options;
+    options.provider = std::get<1>(GetParam());
+    return options;
+  }
+};
+
+/// Logits of whole samples, forward only.
+std::vector<float> logits_of(Rig& rig, const Walk& walk, BatchSource& batches) {
+  LogitsCopy copy(rig.facts().model.vocab);
+  copy.tokens_per_batch = walk.samples * walk.seq;
+  rig.executor().watch_logits(&copy);
+  rig.executor().evaluate(walk, batches);
+  rig.executor().watch_logits(nullptr);
+  return copy.values;
+}
+
+/// Rows as they are, with a target that does not matter.
+TokenBatches inputs_only(const std::vector<std::int64_t>& tokens) {
+  std::vector<std::int64_t> padded = tokens;
+  padded.push_back(0);
+  return {padded, static_cast<std::int64_t>(padded.size()), 1};
+}
+
+TEST_P(Inference, FourTimesTheTrainingLength) {
+  const SafetensorsFile truth(model_fixture(model() + "/extrapolate4x.safetensors"));
+  const std::vector<std::int64_t> ids = read_i64(truth.at("input_ids"));
+  const Walk walk{Mode::forward_only, 1, static_cast<std::int64_t>(ids.size()), 1};
+  Rig rig(model() + "/hf", options(), {walk});
+  TokenBatches batches = inputs_only(ids);
+  EXPECT_LE(largest_difference(logits_of(rig, walk, batches), read_all(truth.at("logits"))), 5e-5);
+}
+
+TEST_P(Inference, EvaluationCountsTargetsThatAreNotMasked) {
+  const SafetensorsFile fixture(model_fixture(model() + "/fwd_bwd.safetensors"));
+  TokenBatches batches(fixture.at("input_ids"), 1);
+  const Walk walk{Mode::forward_only, 1, batches.seq(), 2};
+  Rig rig(model() + "/hf", options(), {walk});
+  const EvalResult all = rig.executor().evaluate(walk, batches);
+  EXPECT_EQ(all.tokens, 2 * batches.seq());
+  EXPECT_NEAR(all.loss_sum / static_cast<double>(all.tokens),
+              read_json_fixture(model() + "/fwd_bwd.json")["loss"].get<double>(), 5e-6);
+  batches.mask(3);
+  const EvalResult masked = rig.executor().evaluate(walk, batches);
+  EXPECT_EQ(masked.tokens, all.tokens - 1);
+  EXPECT_LT(masked.loss_sum, all.loss_sum);
+}
+
+std::vector<std::int32_t> tokens_of(const nlohmann::json& list) { return list.get<std::vector<std::int32_t>>(); }
+
+std::size_t best(std::span<const float> logits) {
+  return static_cast<std::size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+TEST_P(Inference, GreedyWithACacheGivesTheTokens) {
+  const nlohmann::json facts = read_json_fixture(model() + "/generate.json");
+  const Walk walk{Mode::forward_only, 1, 8, 1};
+  Rig rig(model() + "/hf", options(), {walk});
+  const auto& generations = facts["generations"];
+  const int sequences = static_cast<int>(generations.size());
+  DecoderSetup setup;
+  setup.facts = &rig.facts();
+  setup.parameters = &rig.parameters();
+  setup.local = rig.executor().parameters();
+  setup.backend = &rig.backend();
+  setup.tensor = &rig.tensor();
+  setup.data = &rig.data();
+  Decoder decoder(setup, sequences, 64, 7);  // prompts of 17 tokens take three blocks
+  const auto columns = static_cast<std::size_t>(decoder.columns());
+  std::vector<float> logits(columns * static_cast<std::size_t>(sequences));
+  for (int s = 0; s < sequences; ++s) {
+    decoder.extend(s, tokens_of(generations[static_cast<std::size_t>(s)]["prompt"]),
+                   std::span(logits).subspan(static_cast<std::size_t>(s) * columns, columns));
+  }
+  for (std::size_t t = 0; t < 40; ++t) {
+    std::vector<Decoder::Next> next;
+    for (int s = 0; s < sequences; ++s) {
+      const auto row = std::span(logits).subspan(static_cast<std::size_t>(s) * columns, columns);
+      const auto& expected = generations[static_cast<std::size_t>(s)];
+      const std::size_t token = best(row);
+      ASSERT_EQ(token, expected["output"][t].get<std::size_t>()) << "sequence " << s << ", token " << t;
+      EXPECT_NEAR(row[token], expected["top1_logit"][t].get<double>(), 5e-5);
+      next.push_back({s, static_cast<std::int32_t>(token)});
+    }
+    if (t < 39) decoder.step(next, logits);
+  }
+}
+
+TEST_P(Inference, GreedyWithoutACacheGivesTheTokens) {
+  const nlohmann::json facts = read_json_fixture(model() + "/generate.json");
+  std::vector<Walk> walks;
+  for (std::int64_t length = 1; length < 60; ++length) walks.push_back({Mode::forward_only, 1, length, 1});
+  Rig rig(model() + "/hf", options(), walks);
+  for (const auto& generation : facts["generations"]) {
+    std::vector<std::int64_t> tokens = generation["prompt"].get<std::vector<std::int64_t>>();
+    for (const auto& expected : generation["output"]) {
+      TokenBatches batches = inputs_only(tokens);
+      const auto logits = logits_of(rig, {Mode::forward_only, 1, static_cast<std::int64_t>(tokens.size()), 1}, batches);
+      const auto columns = static_cast<std::size_t>(rig.facts().model.vocab);
+      ASSERT_EQ(best(std::span(logits).last(columns)), expected.get<std::size_t>());
+      tokens.push_back(expected.get<std::int64_t>());
+    }
+  }
+}
+
+std::string name_of(const ::testing::TestParamInfo<std::tuple<std::string, std::string>>& info) {
+  return std::get<0>(info.param) + "_" + std::get<1>(info.param);
+}
+INSTANTIATE_TEST_SUITE_P(Models, Inference,
+                         ::testing::Combine(::testing::Values("tiny_a", "tiny_b"), ::testing::ValuesIn(providers())),
+                         name_of);
+
+class Import : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Import, ShardedBf16WidenedToFp32) {
+  const SafetensorsFile truth(model_fixture("tiny_a/hf_bf16_sharded_expected.safetensors"));
+  const SafetensorsFile fixture(model_fixture("tiny_a/fwd_bwd.safetensors"));
+  TokenBatches batches(fixture.at("input_ids"), 2);
+  const Walk walk{Mode::forward_only, 2, batches.seq(), 1};
+  RigOptions options;
+  options.provider = GetParam();
+  Rig rig("tiny_a/hf_bf16_sharded", options, {walk});
+  EXPECT_LE(largest_difference(logits_of(rig, walk, batches), read_all(truth.at("logits_fp32_compute"))), 2e-5);
+}
+
+TEST_P(Import, ShardedBf16ComputedInBf16) {
+  const SafetensorsFile truth(model_fixture("tiny_a/hf_bf16_sharded_expected.safetensors"));
+  const SafetensorsFile fixture(model_fixture("tiny_a/fwd_bwd.safetensors"));
+  TokenBatches batches(fixture.at("input_ids"), 2);
+  const Walk walk{Mode::forward_only, 2, batches.seq(), 1};
+  RigOptions options;
+  options.provider = GetParam();
+  options.optimizer = "optim_bf16";
+  Rig rig("tiny_a/hf_bf16_sharded", options, {walk});
+  // Hugging Face's own BF16 run is off by up to 0.0345.
+  EXPECT_LE(largest_difference(logits_of(rig, walk, batches), read_all(truth.at("logits_fp32_compute"))), 0.04);
+}
+
+INSTANTIATE_TEST_SUITE_P(Providers, Import, ::testing::ValuesIn(providers()), provider_name);
+
+}  // namespace
+}  // namespace espalier::testing_support

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "commands/commands.hpp"
+#include "config/open.hpp"
 #include "espalier/version.hpp"
 #include "program.hpp"
 
@@ -85,6 +86,22 @@ std::string disk() {
                      info.f_favail);
 }
 
+std::string mpi() {
+  const Launch launch = detect_launch();
+  if (launch.launcher.empty()) return "no launcher: one rank (mpiexec -n 2 trainer ... starts two)";
+  return fmt::format("{} = {} tasks; local rank {} of {}", launch.launcher, launch.launched_tasks, launch.local_rank,
+                     launch.local_size);
+}
+
+/// Every plugin that is found, in one line; what would be refused says so.
+void plugins() {
+  const auto host = make_plugin_host("", {});
+  for (const auto& folder : host->search_path()) line("plugin folder", folder.string());
+  for (const PluginListing& one : host->list()) {
+    line("  " + one.name, one.problem.empty() ? one.version : "refused: " + one.problem);
+  }
+}
+
 int run(const Args&) {
   line("espalier", version());
   line("processor", proc_line("/proc/cpuinfo", "model name"));
@@ -92,9 +109,11 @@ int run(const Args&) {
   line("instruction sets", instruction_sets());
   line("memory", proc_line("/proc/meminfo", "MemTotal") + ", available " + proc_line("/proc/meminfo", "MemAvailable"));
   line("disk", disk());
+  line("MPI", mpi());
   line("CUDA", cuda());
   line("program", program_dir().string());
-  line("plugins", installed_plugin_dir().string());
+  line("tokenizers", "bytes");
+  plugins();
   std::cout.flush();
   return 0;
 }

@@ -67,8 +67,7 @@ void fill_rest(Tables& tables, Recipe& recipe) {
   checkpoint.async = tables.boolean("checkpoint.async");
 
   recipe.log = {tables.integer("log.interval", 1), tables.string("log.file", recipe.run_dir + "/train.log"),
-                tables.string("log.metrics", recipe.run_dir + "/metrics.jsonl"), tables.string("log.tensorboard"),
-                tables.string("log.level", "info")};
+                tables.string("log.metrics", recipe.run_dir + "/metrics.jsonl"), tables.string("log.level", "info")};
 
   for (const char* key : {"run.dir", "checkpoint.save", "checkpoint.load", "log.file", "log.metrics"}) {
     if (tables.given(key) && tables.string(key).empty()) tables.complain(key, "expected a path, found \"\"");

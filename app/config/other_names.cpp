@@ -54,7 +54,6 @@ constexpr Name kNames[] = {
     {"eval_interval", "eval.interval"},
     {"eval_iters", "eval.samples"},
     {"log_interval", "log.interval"},
-    {"tensorboard_dir", "log.tensorboard"},
     {"async_save", "checkpoint.async"},
 };
 

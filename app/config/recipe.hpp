@@ -116,7 +116,6 @@ struct LogSection {
   std::int64_t interval = 1;   ///< steps between log lines
   std::string file;            ///< default run.dir/train.log
   std::string metrics;         ///< default run.dir/metrics.jsonl
-  std::string tensorboard;     ///< folder; "" = none
   std::string level = "info";  ///< debug, info, warning, error
 };
 

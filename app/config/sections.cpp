@@ -140,7 +140,7 @@ constexpr OptionSpec kEval[] = {
 };
 
 constexpr OptionSpec kCheckpoint[] = {
-    {"save", string, "", "folder of the checkpoints; default <run.dir>/checkpoints"},
+    {"save", string, "", "folder of the checkpoints; default run.dir/checkpoints"},
     {"save_interval", integer, "0", "steps between checkpoints; 0: only at the end and when stopped", 0, 1e9},
     {"keep", integer, "0", "newest checkpoints that stay; 0: all", 0, 1e9},
     {"async", boolean, "true", "write in the background of training"},
@@ -154,9 +154,8 @@ constexpr OptionSpec kCheckpoint[] = {
 constexpr OptionSpec kLog[] = {
     {"interval", integer, "1", "steps between log lines", 1, 1e9},
     {"level", string, "\"info\"", "least level that is shown", kNone, kAny, "debug|info|warning|error"},
-    {"file", string, "", "log file, appended to; default <run.dir>/train.log"},
-    {"metrics", string, "", "one JSON object a line and step; default <run.dir>/metrics.jsonl"},
-    {"tensorboard", string, "\"\"", "folder for TensorBoard; \"\": none"},
+    {"file", string, "", "log file, appended to; default run.dir/train.log"},
+    {"metrics", string, "", "one JSON object a line and step; default run.dir/metrics.jsonl"},
 };
 
 constexpr Section kSections[] = {

@@ -10,7 +10,7 @@ namespace {
 constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 
 constexpr OptionSpec kTrainPart[] = {
-    {"path", OptionType::string, nullptr, "prefix of a .bin/.idx pair, from the recipe's folder"},
+    {"path", OptionType::string, nullptr, "prefix of a .bin/.idx pair, from the working directory"},
     {"weight", OptionType::number, "", "share of the blend in samples; any positive numbers, they are normalised", 0.0,
      kUnbounded},
     {"range", OptionType::string, "\"0:1\"", "START:END, the shares of its sequences to use (not together with split)"},
@@ -18,7 +18,7 @@ constexpr OptionSpec kTrainPart[] = {
 
 constexpr OptionSpec kHeldOutPart[] = {
     {"name", OptionType::string, "\"\"", "the set it belongs to; entries of one name are blended"},
-    {"path", OptionType::string, nullptr, "prefix of a .bin/.idx pair, from the recipe's folder"},
+    {"path", OptionType::string, nullptr, "prefix of a .bin/.idx pair, from the working directory"},
     {"weight", OptionType::number, "", "share of the set in samples; any positive numbers, they are normalised", 0.0,
      kUnbounded},
     {"range", OptionType::string, "\"0:1\"", "START:END, the shares of its sequences to use"},

@@ -14,7 +14,7 @@ namespace espalier::data_indexed {
 
 /// One entry of a set, as the recipe has it.
 struct PartOptions {
-  std::string path;     // prefix, the recipe's folder in front where it was relative
+  std::string path;     // prefix, RunFacts::recipe_dir in front where it was relative
   double weight = 1.0;  // as given; 1 for a single entry
   ShareRange range;     // of its sequences; the whole where a split string cuts it
 };

@@ -1,0 +1,81 @@
+// The recipes of configs/, checked with whatever options they give their plugins: which plugins are built does not
+// matter here.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <list>
+#include <string>
+#include <vector>
+
+#include "config/load.hpp"
+
+namespace espalier::app {
+namespace {
+
+class AnyOptions {
+ public:
+  std::span<const OptionSpec> operator()(const PluginChoice& choice) {
+    std::vector<OptionSpec>& specs = specs_.emplace_back();
+    for (const auto& [key, value] : choice.options.values) {
+      specs.push_back({names_.emplace_back(key).c_str(), type_of(value), "", ""});
+    }
+    return specs;
+  }
+
+ private:
+  static OptionType type_of(const ConfigValue& value) {
+    if (const auto* array = std::get_if<ConfigValue::Array>(&value.data)) {
+      const bool strings = !array->empty() && std::holds_alternative<std::string>(array->front().data);
+      const bool tables = !array->empty() && std::holds_alternative<std::shared_ptr<ConfigTable>>(array->front().data);
+      return tables ? OptionType::tables : strings ? OptionType::strings : OptionType::numbers;
+    }
+    constexpr OptionType kTypes[] = {OptionType::boolean, OptionType::integer, OptionType::number, OptionType::string};
+    return kTypes[value.data.index()];
+  }
+
+  std::list<std::string> names_;
+  std::list<std::vector<OptionSpec>> specs_;
+};
+
+Recipe load(const std::string& name, int world) {
+  AnyOptions any;
+  return load_recipe({std::string(ESPALIER_SOURCE_DIR) + "/configs/" + name, {}, "", world},
+                     [&](const PluginChoice& choice, const std::vector<std::string>&) { return any(choice); });
+}
+
+TEST(Configs, Bloom176b) {
+  const Recipe recipe = load("bloom-176b.toml", 384);
+  EXPECT_EQ(count_parameters(recipe.model), 176'247'271'424);
+  EXPECT_EQ(recipe.grid.data, 8);
+  EXPECT_EQ(recipe.train.train_steps, 115'311);
+  const BatchSchedule batches(recipe.train.batch, recipe.grid.data);
+  EXPECT_EQ(batches.at(batches.samples_after(7'572)), (StepBatch{784, 2, 49}));
+  EXPECT_NEAR(RateSchedule(recipe.train.rate).rate(71'455'664), 4.475e-5, 0.5e-8);
+  EXPECT_EQ(load("bloom-176b.toml", 192).grid.data, 4) << "the second half of the run, on 24 nodes";
+}
+
+struct Published {
+  const char* file;
+  int world;
+  std::int64_t parameters;
+};
+
+class SmallerBlooms : public ::testing::TestWithParam<Published> {};
+
+TEST_P(SmallerBlooms, HasItsPublishedSizeAndGrid) {
+  const Recipe recipe = load(GetParam().file, GetParam().world);
+  EXPECT_EQ(count_parameters(recipe.model), GetParam().parameters);
+  EXPECT_EQ(recipe.optimizer.plugin, "optim_fp16");
+  EXPECT_EQ(recipe.grid.world(), GetParam().world);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, SmallerBlooms,
+                         ::testing::Values(Published{"bloom-560m.toml", 32, 559'214'592},
+                                           Published{"bloom-1b1.toml", 32, 1'065'314'304},
+                                           Published{"bloom-1b7.toml", 64, 1'722'408'960},
+                                           Published{"bloom-3b.toml", 128, 3'002'557'440},
+                                           Published{"bloom-7b1.toml", 128, 7'069'016'064}));
+
+}  // namespace
+}  // namespace espalier::app

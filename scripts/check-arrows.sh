@@ -47,6 +47,10 @@ check() {
         [[ $header == espalier/build_id.hpp ]] || where_is "$header" /nowhere core/include ||
           complain "$at: a public header includes \"$header\", which is no public header (core/include)"
         ;;
+      testing/*)
+        where_is "$header" core/include testing/include ||
+          complain "$at: a conformance suite includes \"$header\": it may use <espalier/...> only"
+        ;;
       core/*)
         [[ $header == espalier/build_id.hpp ]] || where_is "$header" "$from" core/include core/src ||
           complain "$at: core includes \"$header\" from outside core: it knows neither app nor plugins"
@@ -76,14 +80,14 @@ check() {
   [[ $header != CLI/* ]] || command_line_files+=("$file")
 
   # Public headers show the C++ library and Espalier only; the conformance suites may use GoogleTest.
-  if [[ $file == core/include/* && $open == '<' && $header != espalier/* && ! $header =~ ^[a-z_0-9]+$ ]]; then
-    [[ $file == core/include/espalier/testing/* && $header =~ ^g(test|mock)/ ]] ||
+  if [[ $file =~ ^(core|testing)/include/ && $open == '<' && $header != espalier/* && ! $header =~ ^[a-z_0-9]+$ ]]; then
+    [[ $file == testing/* && $header =~ ^g(test|mock)/ ]] ||
       complain "$at: a public header shows <$header>: only the C++ library and <espalier/...> may appear in one"
   fi
 }
 
 folders=()
-for folder in core app plugins; do
+for folder in core testing app plugins; do
   [ ! -d "$folder" ] || folders+=("$folder")
 done
 pattern='^([^:]+):([0-9]+):[[:space:]]*#[[:space:]]*include[[:space:]]*([<"])([^>"]+)[>"]'

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Limits of size. The core is what a plugin author reads and what every plugin links: headers and sources stay below 6,000 lines.
+# Limits of size. The core is what a plugin author reads and what every plugin links: headers and sources stay below 6,000 lines,
+# blank ones not counted (docs/decisions/0001-what-core-holds.md).
 # A C++ file above 600 lines has a second topic in it.
 #   scripts/check-sizes.sh [ROOT]
 set -euo pipefail
@@ -8,15 +9,15 @@ core_limit=6000
 file_limit=600
 failed=0
 
-core_lines=$(find core \( -name '*.hpp' -o -name '*.cpp' \) -exec cat {} + | wc -l)
-echo "core: $core_lines lines of headers and sources (limit: below $core_limit)"
+core_lines=$(find core \( -name '*.hpp' -o -name '*.cpp' \) -exec cat {} + | grep -c '[^[:space:]]')
+echo "core: $core_lines lines of headers and sources, blank ones left out (limit: below $core_limit)"
 if [ "$core_lines" -ge "$core_limit" ]; then
   echo "core is too long: move what is not interface, plugin host, communicator or oracle out of it"
   failed=1
 fi
 
 folders=()
-for folder in core app plugins tests bench examples; do
+for folder in core testing app plugins tests bench examples; do
   [ ! -d "$folder" ] || folders+=("$folder")
 done
 while read -r lines file; do

@@ -1,8 +1,8 @@
 #include "session/builtins.hpp"
 
 #include "config/recipe.hpp"
-#include "espalier/synthetic.hpp"
 #include "text/byte_tokenizer.hpp"
+#include "text/synthetic_dataset.hpp"
 
 namespace espalier::app {
 namespace {

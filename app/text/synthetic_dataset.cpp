@@ -1,11 +1,11 @@
-#include "espalier/synthetic.hpp"
+#include "text/synthetic_dataset.hpp"
 
 #include <algorithm>
 #include <array>
 
 #include "espalier/random.hpp"
 
-namespace espalier {
+namespace espalier::app {
 namespace {
 
 constexpr int kSymbols = 64;
@@ -67,4 +67,4 @@ class SyntheticDataset final : public Dataset {
 
 std::unique_ptr<Dataset> make_synthetic_dataset(const RunFacts& facts) { return std::make_unique<SyntheticDataset>(facts); }
 
-}  // namespace espalier
+}  // namespace espalier::app

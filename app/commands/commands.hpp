@@ -14,5 +14,7 @@ extern const Command kPluginsList;
 extern const Command kPluginsInspect;
 extern const Command kDoctor;
 extern const Command kPreprocess;
+extern const Command kGenerate;
+extern const Command kEval;
 
 }  // namespace espalier::app

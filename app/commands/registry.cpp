@@ -7,6 +7,8 @@ namespace {
 const Command* const kCommands[] = {
     &kTrain,  //
     &kPreprocess,
+    &kGenerate,
+    &kEval,
     &kCheckpointInspect,
     &kConfigCheck,
     &kConfigExplain,

@@ -266,14 +266,17 @@ def print_toml(out, prefix):
         rows = read_manifest(os.path.join(out, "manifest.tsv"))
     except OSError:
         raise CorpusError(f"{out}/manifest.tsv is not there; run scripts/corpus.sh --out {out} first")
+    rows = [row for row in rows if float(row["weight"]) > 0]
     print("# For [data] of a recipe that uses data_indexed: each file of the corpus after `trainer preprocess`, weighted as manifest.tsv says.")
-    for part in ("train", "valid"):
-        print(f"{part} = [")
-        for row in rows:
-            weight = row["weight"] if part == "train" else row["valid_bytes"]
-            if float(weight) > 0:
-                print(f'  {{ path = "{prefix}{part}/{row["language"]}", weight = {weight} }},')
-        print("]")
+    print("train = [")
+    for row in rows:
+        print(f'  {{ path = "{prefix}train/{row["language"]}", weight = {row["weight"]} }},')
+    print("]")
+    print("# One set a language: each is read once, and the total weights them by bytes.")
+    print("valid = [")
+    for row in rows:
+        print(f'  {{ name = "{row["language"]}", path = "{prefix}valid/{row["language"]}" }},')
+    print("]")
 
 
 def build(options):

@@ -39,7 +39,7 @@ cmp "$work/a/valid/fr.jsonl" "$work/b/valid/fr.jsonl"
 echo "== the blend"
 "$corpus" --out "$work/a" --toml --prefix ../tokens/ >"$work/blend.toml"
 expect '{ path = "../tokens/train/fr", weight = 0.' "$work/blend.toml"
-expect '{ path = "../tokens/valid/fr", weight = ' "$work/blend.toml"
+expect '{ name = "fr", path = "../tokens/valid/fr" }' "$work/blend.toml"
 
 echo "== errors"
 mkdir "$work/empty"

@@ -1,0 +1,105 @@
+#include <chrono>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+#include <fmt/format.h>
+
+#include "commands/commands.hpp"
+#include "commands/saved_model.hpp"
+#include "text/generation.hpp"
+#include "train/phase.hpp"
+
+namespace espalier::app {
+namespace {
+
+constexpr ArgSpec kArgs[] = {
+    {"--checkpoint", ArgType::string, "a step_N folder, a folder of checkpoints (its newest), or a run's folder", true,
+     nullptr, false, "DIR"},
+    {"--prompt", ArgType::string, "text to continue (may be repeated); \"\" starts a document", false, nullptr, true,
+     "TEXT"},
+    {"--prompt-file", ArgType::string,
+     "a file whose whole content is a prompt, after those of --prompt (may be repeated)", false, nullptr, true, "FILE"},
+    {"--tokens", ArgType::integer, "tokens to draw for each prompt, at most", false, "200", false, "N"},
+    {"--temperature", ArgType::number, "logits are divided by it: below 1 safer, above 1 wilder", false, "1.0"},
+    {"--top-k", ArgType::integer, "draw from the k likeliest tokens; 0: all", false, "0", false, "K"},
+    {"--top-p", ArgType::number, "draw from the likeliest tokens that together have this probability", false, "1.0",
+     false, "P"},
+    {"--greedy", ArgType::flag, "always take the likeliest token"},
+    {"--seed", ArgType::integer, "of the draws: the same seed gives the same text", false, "1234"},
+    {"--ignore-end", ArgType::flag, "go on when the model ends the document"},
+    {"--no-echo", ArgType::flag, "print the continuations without their prompts"},
+    kSetArg,
+};
+
+std::string content_of(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw IoError(file, "cannot be opened for reading", errno);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::vector<std::string> prompts_of(const Args& args) {
+  std::vector<std::string> prompts = args.strings("--prompt");
+  for (const std::string& file : args.strings("--prompt-file")) prompts.push_back(content_of(file));
+  if (prompts.empty()) throw ConfigError("command line: --prompt: give at least one, or --prompt-file");
+  return prompts;
+}
+
+std::int64_t at_least(const Args& args, const char* name, std::int64_t least) {
+  const std::int64_t value = args.integer(name);
+  if (value < least) throw ConfigError(fmt::format("command line: {}: must be at least {}, found {}", name, least, value));
+  return value;
+}
+
+Sampler sampler_of(const Args& args) {
+  const double temperature = args.flag("--greedy") ? 0 : args.number("--temperature");
+  return {{temperature, args.integer("--top-k"), args.number("--top-p")}, static_cast<std::uint64_t>(at_least(args, "--seed", 0))};
+}
+
+int generate(Communicator& world, const Args& args) {
+  const std::vector<std::string> prompts = alike([&] { return prompts_of(args); });
+  const std::int64_t tokens = alike([&] { return at_least(args, "--tokens", 1); });
+  Sampler sampler = alike([&] { return sampler_of(args); });
+
+  SavedModel model(world, {args.string("--checkpoint"), args.strings("--set"), false, true});
+  Session& session = model.session();
+  std::size_t longest = 0;
+  for (const std::string& prompt : prompts) longest = std::max(longest, prompt_ids(session.tokenizer(), prompt).size());
+  const Walk smallest{Mode::forward_only, 1, 1, 1};  // the decoder has its own memory for activations
+  model.load(std::span(&smallest, 1));
+  DecoderSetup setup{&session.facts(),   &session.parameters(), session.executor().parameters(),
+                     &session.backend(), &session.tensor(),     &session.data_parallel()};
+  Decoder decoder(setup, 1, static_cast<std::int64_t>(longest) + tokens);
+
+  const auto start = std::chrono::steady_clock::now();
+  std::int64_t drawn = 0;
+  for (std::size_t request = 0; request < prompts.size(); ++request) {
+    if (!args.flag("--no-echo")) std::cout << prompts[request] << std::flush;
+    const Continuation done = continue_text(decoder, session.tokenizer(), sampler, prompts[request],
+                                            static_cast<std::int64_t>(request), tokens, args.flag("--ignore-end"),
+                                            [](std::string_view text) { std::cout << text << std::flush; });
+    std::cout << (request + 1 < prompts.size() ? "\n\n" : "\n") << std::flush;
+    drawn += done.tokens;
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::cerr << fmt::format("generate: {} tokens in {:.2f} s ({:.0f} tokens/s), checkpoint of step {}\n", drawn, seconds,
+                           static_cast<double>(drawn) / std::max(seconds, 1e-9), model.manifest().train.step);
+  return 0;
+}
+
+int run(const Args& args) {
+  const std::unique_ptr<Communicator> world = make_world_communicator();
+  return run_on_world(*world, [&] { return generate(*world, args); });
+}
+
+}  // namespace
+
+const Command kGenerate{
+    "generate", "continue text with a trained model",
+    "The recipe is the one saved with the checkpoint; it runs on one rank, whatever layout wrote the checkpoint.\n"
+    "  trainer generate --checkpoint runs/quickstart --prompt \"The file\" --tokens 200 --temperature 0.7\n"
+    "  trainer generate --checkpoint runs/quickstart/checkpoints/step_100 --prompt-file start.txt --greedy\n"
+    "Text goes to standard output as it is drawn. Each draw depends on seed, prompt number and position only.",
+    kArgs, run};
+
+}  // namespace espalier::app

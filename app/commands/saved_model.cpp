@@ -1,0 +1,67 @@
+#include "commands/saved_model.hpp"
+
+#include "checkpoint/store.hpp"
+#include "config/open.hpp"
+#include "session/threads_per_rank.hpp"
+#include "telemetry/log.hpp"
+#include "train/phase.hpp"
+
+namespace espalier::app {
+
+std::filesystem::path find_checkpoint(const std::string& folder) {
+  namespace fs = std::filesystem;
+  const fs::path path(folder);
+  if (fs::exists(path / "manifest.json")) return path;
+  for (const fs::path& place : {path, path / "checkpoints"}) {
+    const auto found = CheckpointStore(place).newest();
+    if (!found) continue;
+    if (!found->note.empty()) log(LogLevel::warning, "checkpoint", found->note);
+    return found->path;
+  }
+  throw IoError(
+      fs::absolute(path).lexically_normal().string() +
+      ": no checkpoint there; expected a folder with a manifest.json, a folder of step_N folders, or a run's folder");
+}
+
+SavedModel::SavedModel(Communicator& world, const Request& request) {
+  if (request.one_rank && world.size() > 1) {
+    throw AgreedError(ExitCode::usage, "this command runs on one rank, but was started with " +
+                                           std::to_string(world.size()) + "; start it without mpiexec");
+  }
+  prepare_openmp(threads_per_rank(0, detect_launch().local_size));  // before any plugin brings OpenMP along
+  start_log(world.rank(), world.size(), LogLevel::warning);
+  RecipeRequest recipe;
+  phase(world, [&] {
+    reader_ = std::make_unique<CheckpointReader>(find_checkpoint(request.checkpoint));
+    recipe.file = (reader_->folder() / "recipe.toml").string();
+    recipe.overrides = request.overrides;
+    const Grid& grid = manifest().grid;
+    if (request.one_rank && grid.tensor > 1)
+      recipe.overrides.insert(recipe.overrides.begin(), "parallel.tensor.size=1");
+    if (request.one_rank && grid.pipeline > 1)
+      recipe.overrides.insert(recipe.overrides.begin(), "parallel.pipeline.size=1");
+    if (request.one_rank && grid.data > 1) recipe.overrides.insert(recipe.overrides.begin(), "parallel.data.size=1");
+  });
+  OpenRecipe opened = alike([&] { return open_recipe(recipe, world); });
+  plugins_ = std::move(opened.plugins);
+  session_ = std::make_unique<Session>(world, std::move(opened.recipe), *plugins_, Session::Needs{request.data});
+}
+
+SavedModel::~SavedModel() = default;
+
+void SavedModel::load(std::span<const Walk> walks) {
+  Session& session = *session_;
+  phase(session.world(), [&] {
+    if (const std::string& saved = manifest().tokenizer; !saved.empty() && saved != session.tokenizer().fingerprint()) {
+      throw IoError(reader_->folder().string() + ": was trained with tokenizer " + saved + ", but the recipe names " +
+                    session.tokenizer().fingerprint() + " now");
+    }
+    session.executor().bind(walks, session.optimizer());
+    reader_->load(session.parameters().all(), session.executor().parameters(), session.data_parallel().state(),
+                  LoadOptimizer::skip, session.backend().device(), session.stream());
+  });
+  session.data_parallel().refresh(session.stream());
+  session.backend().device().wait(session.stream());
+}
+
+}  // namespace espalier::app

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/reader.hpp"
+#include "session/session.hpp"
+#include "train/batch.hpp"
+
+namespace espalier::app {
+
+/// The checkpoint a user means: a step_N folder, a folder of them (its newest), or a run's folder (its checkpoints).
+/// @throws IoError when there is none.
+std::filesystem::path find_checkpoint(const std::string& folder);
+
+/// A model as a checkpoint holds it, ready for forward passes: session and weights. The recipe is the one saved with
+/// it.
+class SavedModel {
+ public:
+  struct Request {
+    std::string checkpoint;
+    std::vector<std::string> overrides;  ///< --set
+    bool data = false;                   ///< open the recipe's dataset
+    bool one_rank = false;               ///< refuse several, and put a model that was split together
+  };
+  /// Collective over the world; every failure is thrown alike on all ranks.
+  SavedModel(Communicator& world, const Request& request);
+  ~SavedModel();
+
+  /// Reserves memory for these passes and reads the weights. Collective.
+  void load(std::span<const Walk> walks);
+
+  Session& session() { return *session_; }
+  const Manifest& manifest() const { return reader_->manifest(); }
+
+ private:
+  std::unique_ptr<CheckpointReader> reader_;
+  std::unique_ptr<PluginHost> plugins_;
+  std::unique_ptr<Session> session_;
+};
+
+}  // namespace espalier::app

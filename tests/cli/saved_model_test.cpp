@@ -1,0 +1,131 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "cli/process.hpp"
+#include "unit/text/files.hpp"
+
+namespace espalier::cli_test {
+namespace {
+
+using app::text_test::Folder;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+const std::string kTrainer = TRAINER_EXE;
+
+/// A model of a few thousand parameters, trained for some steps on text of its own; made once for all tests here.
+class SavedModelCommands : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new Folder;
+    std::string lines;
+    for (int k = 0; k < 40; ++k) lines += "{\"text\":\"number " + std::to_string(k * k) + " é, and again\"}\n";
+    folder_->write("train.jsonl", lines);
+    folder_->write("held_out.jsonl", "{\"text\":\"number 7 é, and once more\"}\n{\"text\":\"and again number 12\"}\n");
+    std::string text;
+    for (const char* part : {"train", "held_out"}) {
+      text += run(kTrainer + " preprocess --input " + path(part) + ".jsonl --output " + path(part)).text;
+    }
+    folder_->write("recipe.toml", R"(
+[run]
+dir = "run"
+[model]
+layers = 2
+hidden = 32
+heads = 2
+vocab_size = 320
+seq_length = 16
+[train]
+train_iters = 30
+global_batch_size = 4
+micro_batch_size = 2
+lr = 1e-2
+[optimizer]
+plugin = "optim_fp32"
+[eval]
+at_end = true
+[data]
+plugin = "data_indexed"
+path = "train"
+valid = [{ name = "held", path = "held_out" }]
+)");
+    training_ = new Outcome(here(kTrainer + " train recipe.toml"));
+    ASSERT_EQ(training_->code, 0) << text << training_->text;
+  }
+  static void TearDownTestSuite() {
+    delete training_;
+    delete folder_;
+  }
+
+  static std::string path(const std::string& name) { return quoted(folder_->file(name)); }
+  static Outcome here(const std::string& command) { return run("cd " + path("") + " && " + command); }
+  static Outcome generate(const std::string& more) {
+    return here(kTrainer + " generate --checkpoint run " + more + " 2>/dev/null");
+  }
+
+  inline static Folder* folder_ = nullptr;
+  inline static Outcome* training_ = nullptr;
+};
+
+std::string bits_in(const std::string& text) {
+  std::smatch found;
+  return std::regex_search(text, found, std::regex("validation: ([0-9.]+) bits per byte")) ? found[1].str()
+                                                                                           : "none in: " + text;
+}
+
+TEST_F(SavedModelCommands, TheSameSeedGivesTheSameText) {
+  const Outcome first = generate("--prompt number --tokens 40 --seed 3");
+  EXPECT_EQ(first.code, 0);
+  EXPECT_THAT(first.text, StartsWith("number"));
+  EXPECT_GT(first.text.size(), 10u);
+  EXPECT_EQ(generate("--prompt number --tokens 40 --seed 3").text, first.text);
+  EXPECT_NE(generate("--prompt number --tokens 40 --seed 4").text, first.text);
+  // What runs beside a request changes nothing: the second of two prompts by itself in a file.
+  folder_->write("prompt.txt", "number");
+  EXPECT_THAT(generate("--prompt-file prompt.txt --prompt number --tokens 40 --seed 3").text,
+              StartsWith(first.text.substr(0, first.text.size() - 1)));
+}
+
+TEST_F(SavedModelCommands, GreedyNeedsNoSeedAndAgreesWithTopOne) {
+  const std::string greedy = generate("--prompt and --tokens 24 --greedy --ignore-end --no-echo").text;
+  EXPECT_EQ(generate("--prompt and --tokens 24 --greedy --ignore-end --no-echo --seed 9").text, greedy);
+  EXPECT_EQ(generate("--prompt and --tokens 24 --top-k 1 --ignore-end --no-echo --seed 5").text, greedy);
+  EXPECT_EQ(generate("--prompt and --tokens 24 --temperature 0 --ignore-end --no-echo").text, greedy);
+}
+
+TEST_F(SavedModelCommands, EvalAgreesWithTrainingsOwnEvaluation) {
+  const std::string bits = bits_in(training_->text);
+  const Outcome sets = here(kTrainer + " eval --checkpoint run/checkpoints");
+  EXPECT_EQ(sets.code, 0) << sets.text;
+  EXPECT_EQ(bits_in(sets.text), bits);
+  EXPECT_THAT(sets.text, HasSubstr("held"));
+  const Outcome step = here(kTrainer + " eval --checkpoint run/checkpoints/step_30");
+  EXPECT_EQ(bits_in(step.text), bits);
+}
+
+// Every byte but the first is a target once, the last, short sample included: 45 bytes of text, of which one begins.
+TEST_F(SavedModelCommands, EvalOfFilesCountsEveryByte) {
+  const Outcome outcome = here(kTrainer + " eval --checkpoint run --data held_out.jsonl --data train.jsonl");
+  ASSERT_EQ(outcome.code, 0) << outcome.text;
+  EXPECT_TRUE(std::regex_search(outcome.text, std::regex("held_out.jsonl +45 +47 "))) << outcome.text;
+  EXPECT_THAT(outcome.text, HasSubstr("all, by bytes"));
+}
+
+TEST_F(SavedModelCommands, MistakesAreNamed) {
+  const auto refused = [](const std::string& command, int code, const std::string& text) {
+    const Outcome outcome = here(kTrainer + " " + command);
+    EXPECT_EQ(outcome.code, code) << command << "\n" << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr(text)) << command;
+  };
+  refused("generate --checkpoint nowhere --prompt x", 4, folder_->file("nowhere") + ": no checkpoint there");
+  refused("generate --checkpoint run", 2, "--prompt: give at least one");
+  refused("generate --checkpoint run --prompt x --tokens 0", 2, "--tokens: must be at least 1");
+  refused("generate --checkpoint run --prompt x --top-p 0", 2, "--top-p");
+  refused("generate --checkpoint run --prompt \"$(printf '\\377')\"", 2, "is not UTF-8");
+  refused("eval --checkpoint run --data none.txt", 4, folder_->file("none.txt"));
+}
+
+}  // namespace
+}  // namespace espalier::cli_test

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "commands/commands.hpp"
 #include "config/open.hpp"
 #include "config/sections.hpp"
 #include "espalier/error.hpp"
+#include "model/parameters.hpp"
 
 namespace espalier::app {
 
@@ -85,6 +87,33 @@ void explain_batches(const Recipe& recipe) {
   }
 }
 
+/// Names that differ in the number of the block only are one: "h.*.mlp.dense_h_to_4h.weight".
+std::string across_blocks(std::string_view name) {
+  if (!name.starts_with("h.")) return std::string(name);
+  return "h.*" + std::string(name.substr(name.find('.', 2)));
+}
+
+void explain_decay(const Recipe& recipe) {
+  const ParameterList parameters(shape_of(recipe.model), [&](const Parameter& one) {
+    return takes_weight_decay(recipe.train.weight_decay, one.name, one.shape.rank() >= 2);
+  });
+  for (const bool decays : {true, false}) {
+    int count = 0;
+    std::int64_t elements = 0;
+    std::vector<std::string> names;
+    for (const Parameter& one : parameters.all()) {
+      if (one.decays != decays) continue;
+      ++count;
+      elements += one.shape.elements();
+      const std::string name = across_blocks(one.name);
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    }
+    std::cout << fmt::format("# {}weight decay: {} parameters, {} elements\n", decays ? "" : "no ", count,
+                             grouped(elements));
+    for (const std::string& name : names) std::cout << "#   " << name << '\n';
+  }
+}
+
 int run_explain(const Args& args) {
   const OpenRecipe opened = open_recipe(request_of(args));
   const Recipe& recipe = opened.recipe;
@@ -97,6 +126,8 @@ int run_explain(const Args& args) {
   std::cout << "#\n# parameters: " << grouped(count_parameters(recipe.model)) << '\n';
   std::cout << "# grid: " << grid_text(recipe.grid) << '\n';
   explain_batches(recipe);
+  std::cout << "#\n";
+  explain_decay(recipe);
   std::cout << "#\n# " << summary(recipe.train.rate, recipe.train.train_samples) << '\n';
   for (const std::string& warning : recipe.warnings) std::cout << "# warning: " << warning << '\n';
   return 0;

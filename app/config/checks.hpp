@@ -17,6 +17,9 @@ void fill_rate(Tables& tables, Recipe& recipe);
 /// Everything that is one key for one field.
 void fill_rest(Tables& tables, Recipe& recipe);
 
+/// Patterns of weight decay that no parameter has. After fill_rest; needs a sound model.
+void check_decay(Tables& tables, const Recipe& recipe);
+
 /// Recipe::keys and Recipe::effective.
 void fill_effective(const Tables& tables, Recipe& recipe);
 

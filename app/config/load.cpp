@@ -55,6 +55,7 @@ Recipe load_recipe(const RecipeRequest& request, const OptionsOf& options_of) {
   fill_batch(tables, recipe);
   fill_rate(tables, recipe);
   fill_rest(tables, recipe);
+  check_decay(tables, recipe);
 
   std::size_t missing_plugins = 0;
   for (PluginChoice* choice : {&recipe.optimizer, &recipe.data, &recipe.tokenizer, &recipe.backend.choice,

@@ -8,24 +8,23 @@ namespace espalier::app {
 
 namespace {
 
-/// `*` matches any text, also none; everything else itself.
-bool matches(std::string_view pattern, std::string_view name) {
+bool any_matches(const std::vector<std::string>& patterns, std::string_view name) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const std::string& pattern) { return matches_pattern(pattern, name); });
+}
+
+}  // namespace
+
+bool matches_pattern(std::string_view pattern, std::string_view name) {
   const auto star = pattern.find('*');
   if (star == std::string_view::npos) return pattern == name;
   if (!name.starts_with(pattern.substr(0, star))) return false;
   const std::string_view rest = pattern.substr(star + 1);
   for (std::size_t from = star; from <= name.size(); ++from) {
-    if (matches(rest, name.substr(from))) return true;
+    if (matches_pattern(rest, name.substr(from))) return true;
   }
   return false;
 }
-
-bool any_matches(const std::vector<std::string>& patterns, std::string_view name) {
-  return std::any_of(patterns.begin(), patterns.end(),
-                     [&](const std::string& pattern) { return matches(pattern, name); });
-}
-
-}  // namespace
 
 bool takes_weight_decay(const DecayRules& rules, std::string_view name, bool matrix) {
   if (any_matches(rules.never, name)) return false;

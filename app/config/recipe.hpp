@@ -66,6 +66,8 @@ struct DecayRules {
   std::vector<std::string> never;   ///< train.no_weight_decay
   std::vector<std::string> always;  ///< train.weight_decay_also
 };
+/// Whether `name` is what `pattern` says: `*` stands for any text, also none; everything else for itself.
+bool matches_pattern(std::string_view pattern, std::string_view name);
 /// @param matrix  whether the parameter has two dimensions.
 bool takes_weight_decay(const DecayRules& rules, std::string_view name, bool matrix);
 

@@ -84,7 +84,7 @@ void Tables::take_table(ConfigTable& table, const std::string& path) {
     } else if (nested != nullptr && is_group(full)) {
       take_table(**nested, full);
     } else {
-      unknown_table(value, full);
+      unknown_table(value, path, key);
     }
   }
 }
@@ -106,11 +106,9 @@ void Tables::take_section(ConfigTable& table, const Section& part) {
   options_.insert_or_assign(part.path, std::move(options));
 }
 
-void Tables::unknown_table(const ConfigValue& value, const std::string& path) {
+void Tables::unknown_table(const ConfigValue& value, const std::string& within, const std::string& name) {
   const bool table = std::holds_alternative<std::shared_ptr<ConfigTable>>(value.data);
-  const auto dot = path.rfind('.');
-  const std::string prefix = dot == std::string::npos ? "" : path.substr(0, dot + 1);
-  const std::string name = dot == std::string::npos ? path : path.substr(dot + 1);
+  const std::string prefix = within.empty() ? "" : within + ".", path = prefix + name;
   std::string message = table ? "unknown table" : "unknown key";
   if (const std::string_view other = other_name(name); !other.empty()) {
     problems_.push_back({value.source, path, message + "; here it is " + std::string(other)});

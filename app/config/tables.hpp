@@ -43,7 +43,7 @@ class Tables {
  private:
   void take_table(ConfigTable& table, const std::string& path);
   void take_section(ConfigTable& table, const Section& section);
-  void unknown_table(const ConfigValue& value, const std::string& path);
+  void unknown_table(const ConfigValue& value, const std::string& within, const std::string& name);
   void unknown_key(const ConfigValue& value, const Section& section, const std::string& key);
   bool sound(std::string_view key) const;
 

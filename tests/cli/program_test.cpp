@@ -88,6 +88,10 @@ TEST_F(Program, ExplainPrintsARecipeWithSources) {
                                 HasSubstr("clip_grad = 1.0  # default\n"), HasSubstr("weight_decay = 0.1  # default\n"),
                                 HasSubstr("#   optimizer.weight_decay → optim_bf16\n")));
   EXPECT_THAT(first.text, HasSubstr("warm-up ends at 0, minimum reached at 1000, training ends at 1000 samples"));
+  // P17: both groups with counts. kSmall: 6 blocks of 4 matrices and 8 vectors, embedding, its norm, final norm.
+  EXPECT_THAT(first.text,
+              AllOf(HasSubstr("# weight decay: 25 parameters, "), HasSubstr("# no weight decay: 52 parameters, "),
+                    HasSubstr("#   h.*.mlp.dense_h_to_4h.weight\n")));
   const Outcome second = trainer("config explain " + folder_.write("effective.toml", first.text));
   ASSERT_EQ(second.code, 0) << second.text;
   EXPECT_THAT(second.text, AllOf(HasSubstr("seed = 5 "), HasSubstr("lr = 0.5 "), HasSubstr("interval = 7 ")));

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "model/parameters.hpp"
 #include "unit/config/support.hpp"
 
 namespace espalier::app {
@@ -204,6 +205,18 @@ TEST_F(RecipeTest, TrainItersBecomeSamples) {
   EXPECT_THAT(refusal(file, {"train.train_samples=5"}), HasSubstr("train.train_iters: train_samples is given too"));
 }
 
+TEST_F(RecipeTest, PatternsOfWeightDecayMustMeanSomething) {
+  const std::string file = small();
+  EXPECT_EQ(load(file, {"train.no_weight_decay=[\"word_*\"]"}).train.weight_decay.never.size(), 1u);
+  EXPECT_THAT(refusal(file, {"train.no_weight_decay=[\"word_*\", \"wte.*\"]", "train.weight_decay_also=[\"ln_g.*\"]"}),
+              AllOf(HasSubstr("--set train.no_weight_decay: no parameter is called \"wte.*\""),
+                    HasSubstr("--set train.weight_decay_also: no parameter is called \"ln_g.*\"")));
+}
+
+TEST_F(RecipeTest, AKeyWithADotInItIsOneKey) {
+  EXPECT_THAT(refusal(small(), {"'a.b'=1"}), HasSubstr("--set a.b: unknown key; known here: run plugins model"));
+}
+
 TEST(DecayRules, MatricesOnlyUnlessTheRecipeSaysOtherwise) {
   const DecayRules none;
   EXPECT_TRUE(takes_weight_decay(none, "h.0.mlp.dense_h_to_4h.weight", true));
@@ -236,6 +249,11 @@ TEST(Parameters, CountsArePublishedOnes) {
   model.position = Positions::learned;
   model.embedding_norm = false;
   EXPECT_EQ(count_parameters(model), 124'439'808);
+  EXPECT_EQ(ParameterList(shape_of(model)).count(), count_parameters(model)) << "the list the model is made of";
+  model.tied_head = false;
+  model.ffn = 2000;
+  model.embedding_norm = true;
+  EXPECT_EQ(ParameterList(shape_of(model)).count(), count_parameters(model));
 }
 
 }  // namespace

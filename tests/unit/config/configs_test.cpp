@@ -55,6 +55,38 @@ TEST(Configs, Bloom176b) {
   EXPECT_EQ(load("bloom-176b.toml", 192).grid.data, 4) << "the second half of the run, on 24 nodes";
 }
 
+TEST(Configs, Quickstart) {
+  const Recipe one = load("quickstart.toml", 1), two = load("quickstart.toml", 2);
+  EXPECT_EQ(one.train.train_steps, two.train.train_steps);
+  EXPECT_EQ(two.grid.data, 2);
+}
+
+TEST(Configs, TheAblationPairIsOneWordApart) {
+  const Recipe bf16 = load("ablation/bf16.toml", 1), fp16 = load("ablation/fp16.toml", 1);
+  ASSERT_EQ(bf16.keys.size(), fp16.keys.size());
+  std::vector<std::string> different;
+  for (std::size_t i = 0; i < bf16.keys.size(); ++i) {
+    if (bf16.keys[i].value != fp16.keys[i].value) different.push_back(bf16.keys[i].key);
+  }
+  // The word, and the places it writes to.
+  EXPECT_THAT(different,
+              ::testing::ElementsAre("run.dir", "optimizer.plugin", "checkpoint.save", "log.file", "log.metrics"));
+}
+
+// A recipe in configs/ that nothing above names would go unchecked.
+TEST(Configs, EveryOneIsChecked) {
+  const std::vector<std::string> known = {
+      "ablation/bf16.toml", "ablation/fp16.toml", "bloom-176b.toml", "bloom-1b1.toml",  "bloom-1b7.toml",
+      "bloom-3b.toml",      "bloom-560m.toml",    "bloom-7b1.toml",  "quickstart.toml", "include/bloom-fp16.toml"};
+  const std::filesystem::path folder = std::string(ESPALIER_SOURCE_DIR) + "/configs";
+  std::vector<std::string> found;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    const std::string name = entry.path().lexically_relative(folder).string();
+    if (entry.path().extension() == ".toml" && !name.starts_with("clusters/")) found.push_back(name);
+  }
+  EXPECT_THAT(found, ::testing::UnorderedElementsAreArray(known));
+}
+
 struct Published {
   const char* file;
   int world;

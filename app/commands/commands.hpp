@@ -12,6 +12,7 @@ extern const Command kConfigExplain;
 extern const Command kConfigKeys;
 extern const Command kPluginsList;
 extern const Command kPluginsInspect;
+extern const Command kNumerics;
 extern const Command kDoctor;
 extern const Command kPreprocess;
 extern const Command kGenerate;

@@ -15,6 +15,7 @@ const Command* const kCommands[] = {
     &kConfigKeys,
     &kPluginsList,
     &kPluginsInspect,
+    &kNumerics,
     &kDoctor,
 };
 

@@ -151,24 +151,24 @@ void HuggingFaceFolder::open_shards(const std::filesystem::path& index) {
   }
 }
 
-const StoredTensor* HuggingFaceFolder::find(std::string_view parameter) const {
+const FileTensor* HuggingFaceFolder::find(std::string_view parameter) const {
   const std::string prefixed = std::string(kPrefix) + std::string(parameter);
   for (const SafetensorsFile& file : files_) {
-    if (const StoredTensor* tensor = file.find(prefixed)) return tensor;
-    if (const StoredTensor* tensor = file.find(parameter)) return tensor;
+    if (const FileTensor* tensor = file.find(prefixed)) return tensor;
+    if (const FileTensor* tensor = file.find(parameter)) return tensor;
   }
   return nullptr;
 }
 
-const StoredTensor& HuggingFaceFolder::at(std::string_view parameter) const {
-  if (const StoredTensor* tensor = find(parameter)) return *tensor;
+const FileTensor& HuggingFaceFolder::at(std::string_view parameter) const {
+  if (const FileTensor* tensor = find(parameter)) return *tensor;
   throw IoError(
       fmt::format("{}: has no tensor \"{}\" (with or without \"{}\" in front)", folder_.string(), parameter, kPrefix));
 }
 
 void HuggingFaceFolder::check(const ParameterList& parameters) const {
   for (const Parameter& parameter : parameters.all()) {
-    const StoredTensor& tensor = at(parameter.name);
+    const FileTensor& tensor = at(parameter.name);
     const auto dims = parameter.shape.dims();
     if (!std::equal(dims.begin(), dims.end(), tensor.shape.begin(), tensor.shape.end())) {
       throw IoError(fmt::format("{}: tensor \"{}\" has shape {}, the model needs {}", folder_.string(), tensor.name,
@@ -180,7 +180,7 @@ void HuggingFaceFolder::check(const ParameterList& parameters) const {
     }
   }
   for (const SafetensorsFile& file : files_) {
-    for (const StoredTensor& tensor : file.tensors()) {
+    for (const FileTensor& tensor : file.tensors()) {
       // A tied head may be stored beside the embedding; it is the embedding.
       if (tensor.name == "lm_head.weight" || parameters.find(without_prefix(tensor.name)) != nullptr) continue;
       throw IoError(
@@ -199,7 +199,7 @@ void load_weights(const HuggingFaceFolder& folder, const ParameterList& list,
   for (const StatePiece& piece : data.state()) {
     if (piece.state != "master") continue;
     const LocalParameter& local = parameters[static_cast<std::size_t>(piece.parameter)];
-    const StoredTensor& tensor = folder.at(local.parameter.name);
+    const FileTensor& tensor = folder.at(local.parameter.name);
     for_each_run(local, piece, [&](const Run& run) {
       for (std::int64_t done = 0; done < run.length; done += kBlock) {
         const std::int64_t n = std::min(kBlock, run.length - done);

@@ -29,14 +29,14 @@ class HuggingFaceFolder {
   const ModelShape& shape() const { return shape_; }
   /// The tensor of a parameter, by its name without "transformer.".
   /// @throws IoError when it is missing.
-  const StoredTensor& at(std::string_view parameter) const;
+  const FileTensor& at(std::string_view parameter) const;
   /// Checks that every parameter is there with its shape, and nothing else.
   /// @throws IoError naming the first that is wrong, both shapes given.
   void check(const ParameterList& parameters) const;
   const std::filesystem::path& folder() const { return folder_; }
 
  private:
-  const StoredTensor* find(std::string_view parameter) const;
+  const FileTensor* find(std::string_view parameter) const;
   void read_config();
   void open_files();
   void open_shards(const std::filesystem::path& index);

@@ -64,8 +64,8 @@ Json parse_header(std::string_view text, const std::string& path) {
   return header;
 }
 
-StoredTensor read_entry(const std::string& name, const Json& entry, const std::string& path, std::size_t data_bytes,
-                        std::size_t& begin) {
+FileTensor read_entry(const std::string& name, const Json& entry, const std::string& path, std::size_t data_bytes,
+                      std::size_t& begin) {
   const auto bad = [&](const std::string& what) {
     return IoError(fmt::format("{}: tensor \"{}\": {}", path, name, what));
   };
@@ -73,7 +73,7 @@ StoredTensor read_entry(const std::string& name, const Json& entry, const std::s
       !entry["dtype"].is_string() || !entry["shape"].is_array()) {
     throw bad("the header needs dtype, shape and data_offsets");
   }
-  StoredTensor tensor;
+  FileTensor tensor;
   tensor.name = name;
   tensor.type = entry["dtype"].get<std::string>();
   const auto type =
@@ -113,13 +113,13 @@ T load(const std::byte* at) {
 
 }  // namespace
 
-std::int64_t StoredTensor::elements() const {
+std::int64_t FileTensor::elements() const {
   std::int64_t n = 1;
   for (const std::int64_t dim : shape) n *= dim;
   return n;
 }
 
-std::string StoredTensor::shape_text() const { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string FileTensor::shape_text() const { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -158,7 +158,7 @@ void SafetensorsFile::read_header(std::string_view text, std::size_t data_begin)
   const std::string path = path_.string();
   const Json header = parse_header(text, path);
   const std::size_t data_bytes = size_ - data_begin;
-  std::vector<std::pair<std::size_t, StoredTensor>> found;
+  std::vector<std::pair<std::size_t, FileTensor>> found;
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") {
       if (!entry.is_object()) throw IoError(path + ": __metadata__ is no JSON object");
@@ -169,7 +169,7 @@ void SafetensorsFile::read_header(std::string_view text, std::size_t data_begin)
       continue;
     }
     std::size_t begin = 0;
-    StoredTensor tensor = read_entry(name, entry, path, data_bytes, begin);
+    FileTensor tensor = read_entry(name, entry, path, data_bytes, begin);
     tensor.data = map_ + data_begin + begin;
     found.emplace_back(begin, std::move(tensor));
   }
@@ -202,23 +202,23 @@ SafetensorsFile::SafetensorsFile(SafetensorsFile&& other) noexcept
       tensors_(std::move(other.tensors_)),
       metadata_(std::move(other.metadata_)) {}
 
-const StoredTensor* SafetensorsFile::find(std::string_view name) const {
-  for (const StoredTensor& tensor : tensors_) {
+const FileTensor* SafetensorsFile::find(std::string_view name) const {
+  for (const FileTensor& tensor : tensors_) {
     if (tensor.name == name) return &tensor;
   }
   return nullptr;
 }
 
-const StoredTensor& SafetensorsFile::at(std::string_view name) const {
-  if (const StoredTensor* tensor = find(name)) return *tensor;
+const FileTensor& SafetensorsFile::at(std::string_view name) const {
+  if (const FileTensor* tensor = find(name)) return *tensor;
   std::vector<std::string> names;
-  for (const StoredTensor& tensor : tensors_) names.push_back(tensor.name);
+  for (const FileTensor& tensor : tensors_) names.push_back(tensor.name);
   const std::string nearest = nearest_name(name, names);
   throw IoError(fmt::format("{}: has no tensor \"{}\"{}", path_.string(), name,
                             nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest)));
 }
 
-void read_f32(const StoredTensor& tensor, std::int64_t first, std::span<float> dst) {
+void read_f32(const FileTensor& tensor, std::int64_t first, std::span<float> dst) {
   ESPALIER_ASSERT(first >= 0 && first + static_cast<std::int64_t>(dst.size()) <= tensor.elements());
   const auto convert = [&]<class T>(T, auto&& to) {
     const std::byte* at = tensor.data + static_cast<std::size_t>(first) * sizeof(T);
@@ -232,7 +232,7 @@ void read_f32(const StoredTensor& tensor, std::int64_t first, std::span<float> d
   throw IoError(fmt::format("tensor \"{}\" has type {}; a floating-point type is needed", tensor.name, tensor.type));
 }
 
-std::vector<std::int64_t> read_i64(const StoredTensor& tensor) {
+std::vector<std::int64_t> read_i64(const FileTensor& tensor) {
   std::vector<std::int64_t> values(static_cast<std::size_t>(tensor.elements()));
   const auto convert = [&]<class T>(T) {
     for (std::size_t i = 0; i < values.size(); ++i) {

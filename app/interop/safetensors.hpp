@@ -16,7 +16,7 @@
 namespace espalier::app {
 
 /// A tensor in a mapped file. `data` is not aligned to anything: read through read_f32 and read_i64, or copy bytes.
-struct StoredTensor {
+struct FileTensor {
   std::string name;
   std::string type;            ///< as the file says: "F32", "BF16", "I64", …
   std::optional<DType> dtype;  ///< none for types we have no use for ("BOOL", "F8_E4M3", …)
@@ -43,11 +43,11 @@ class SafetensorsFile {
 
   const std::filesystem::path& path() const { return path_; }
   /// In order of their data.
-  std::span<const StoredTensor> tensors() const { return tensors_; }
+  std::span<const FileTensor> tensors() const { return tensors_; }
   /// Null when there is no such tensor.
-  const StoredTensor* find(std::string_view name) const;
+  const FileTensor* find(std::string_view name) const;
   /// @throws IoError naming the file, the tensor and the nearest name.
-  const StoredTensor& at(std::string_view name) const;
+  const FileTensor& at(std::string_view name) const;
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
  private:
@@ -56,16 +56,16 @@ class SafetensorsFile {
   std::filesystem::path path_;
   const std::byte* map_ = nullptr;
   std::size_t size_ = 0;
-  std::vector<StoredTensor> tensors_;
+  std::vector<FileTensor> tensors_;
   std::map<std::string, std::string> metadata_;
 };
 
 /// Elements [first, first + dst.size()) of a tensor of F32, F16, BF16 or F64, converted to FP32.
 /// @throws IoError for another type.
-void read_f32(const StoredTensor& tensor, std::int64_t first, std::span<float> dst);
+void read_f32(const FileTensor& tensor, std::int64_t first, std::span<float> dst);
 /// All elements of a tensor of I64, I32 or U8.
 /// @throws IoError for another type.
-std::vector<std::int64_t> read_i64(const StoredTensor& tensor);
+std::vector<std::int64_t> read_i64(const FileTensor& tensor);
 
 /// A tensor to be written: name, type and shape are known before its data.
 struct TensorHeader {

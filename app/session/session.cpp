@@ -77,6 +77,11 @@ void Session::make_groups() {
 }
 
 void Session::make_text(PluginHost& host, const Needs& needs) {
+  if (!needs.text) {
+    ESPALIER_ASSERT(!needs.data);
+    if (needs.tokenizer_vocab > 0) services_.facts.model.tokenizer_vocab = needs.tokenizer_vocab;
+    return;
+  }
   phase(world_, [&] {
     tokenizer_ = make<Tokenizer>(host, recipe_.tokenizer);
     const std::int64_t ids = tokenizer_->vocab_size();

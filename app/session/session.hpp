@@ -18,6 +18,8 @@ class Session {
  public:
   struct Needs {
     bool data = true;  ///< open the dataset
+    bool text = true;  ///< make the tokenizer, whose ids bound the targets
+    std::int64_t tokenizer_vocab = 0;  ///< without a tokenizer: ids of the one the model was made for; 0: model.vocab_size
   };
   /// @param host  has loaded every plugin the recipe names (config/load.hpp).
   Session(Communicator& world, Recipe recipe, PluginHost& host, const Needs& needs);
@@ -33,6 +35,7 @@ class Session {
   TensorParallel& tensor() { return *tensor_; }
   PipelineParallel& pipeline() { return *pipeline_; }
   DataParallel& data_parallel() { return *data_parallel_; }
+  /// Only with Needs::text.
   Tokenizer& tokenizer() { return *tokenizer_; }
   /// Only with Needs::data.
   Dataset& dataset() { return *dataset_; }

@@ -48,7 +48,7 @@ void expect_truth(const std::string& model, const Outcome& outcome) {
   const double norm = facts["grad_norm"].get<double>();
   EXPECT_NEAR(outcome.norm, norm, 1e-5 * norm);
   std::size_t compared = 0;
-  for (const StoredTensor& tensor : fixture.tensors()) {
+  for (const FileTensor& tensor : fixture.tensors()) {
     const std::string prefix = "grad.transformer.";
     if (tensor.name.compare(0, prefix.size(), prefix) != 0) continue;
     const double rms = facts["deviation_of_hf_fp32_from_float64"][tensor.name]["ref_rms"].get<double>();

@@ -39,7 +39,7 @@ std::vector<Instruction> SplitSchedule::schedule(Mode mode, int, int micro_batch
   return list;
 }
 
-TokenBatches::TokenBatches(const StoredTensor& tokens, std::int64_t samples_per_batch)
+TokenBatches::TokenBatches(const FileTensor& tokens, std::int64_t samples_per_batch)
     : TokenBatches(read_i64(tokens), tokens.shape.back(), samples_per_batch) {}
 
 TokenBatches::TokenBatches(std::vector<std::int64_t> tokens, std::int64_t width, std::int64_t samples_per_batch)
@@ -129,7 +129,7 @@ double largest_difference(std::span<const float> a, std::span<const float> b) {
   return largest;
 }
 
-std::vector<float> read_all(const StoredTensor& tensor) {
+std::vector<float> read_all(const FileTensor& tensor) {
   std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
   read_f32(tensor, 0, values);
   return values;

@@ -47,7 +47,7 @@ class SplitSchedule final : public PipelineParallel {
 /// Samples [samples, seq + 1] cut into micro-batches of ids and targets.
 class TokenBatches final : public BatchSource {
  public:
-  TokenBatches(const StoredTensor& tokens, std::int64_t samples_per_batch);
+  TokenBatches(const FileTensor& tokens, std::int64_t samples_per_batch);
   TokenBatches(std::vector<std::int64_t> tokens, std::int64_t width, std::int64_t samples_per_batch);
   MicroBatch micro_batch(int index) override;
   std::int64_t seq() const { return seq_; }
@@ -122,6 +122,6 @@ class Rig {
 
 /// Largest |a − b|.
 double largest_difference(std::span<const float> a, std::span<const float> b);
-std::vector<float> read_all(const StoredTensor& tensor);
+std::vector<float> read_all(const FileTensor& tensor);
 
 }  // namespace espalier::testing_support

@@ -19,7 +19,7 @@ Verdict step(Rig& rig, const Walk& walk, BatchSource& batches, double lr, double
 double mean_loss(const Verdict& verdict) { return verdict.loss_sum / static_cast<double>(verdict.tokens); }
 
 /// Rows [first, first + count) of a token tensor.
-std::vector<std::int64_t> rows(const StoredTensor& tokens, std::int64_t first, std::int64_t count) {
+std::vector<std::int64_t> rows(const FileTensor& tokens, std::int64_t first, std::int64_t count) {
   const std::vector<std::int64_t> all = read_i64(tokens);
   const std::int64_t width = tokens.shape.back();
   return {all.begin() + first * width, all.begin() + (first + count) * width};
@@ -66,7 +66,7 @@ class Training : public ::testing::TestWithParam<std::tuple<std::string, std::st
 TEST_P(Training, TenStepsOfAdamW) {
   const SafetensorsFile truth(model_fixture(model() + "/adamw.safetensors"));
   const nlohmann::json facts = read_json_fixture(model() + "/adamw.json");
-  const StoredTensor& tokens = truth.at("batches");
+  const FileTensor& tokens = truth.at("batches");
   const Walk walk{Mode::train, 1, tokens.shape.back() - 1, 2};
   Rig rig(model() + "/hf", options("optim_fp32"), {walk});
   for (int s = 1; s <= 10; ++s) {
@@ -93,7 +93,7 @@ TEST_P(Training, EachHyperParameterMatters) {
       {"eps_1e-3_clip_off", 1e-3, 0, 0.1, 1e-3}, {"betas_0.8_0.99", 1e-3, 1.0, 0.1, 1e-8, 0.8, 0.99}};
   const SafetensorsFile truth(model_fixture(model() + "/adamw.safetensors"));
   const nlohmann::json facts = read_json_fixture(model() + "/adamw.json");
-  const StoredTensor& tokens = truth.at("batches");
+  const FileTensor& tokens = truth.at("batches");
   const Walk walk{Mode::train, 2, tokens.shape.back() - 1, 1};
   for (const Variant& variant : variants) {
     const auto found = facts["variants"].find(variant.name);
@@ -118,7 +118,7 @@ TEST_P(Training, EachHyperParameterMatters) {
 TEST_P(Training, Bf16StaysNearFloat64) {
   const SafetensorsFile truth(model_fixture(model() + "/adamw.safetensors"));
   const nlohmann::json facts = read_json_fixture(model() + "/adamw.json");
-  const StoredTensor& tokens = truth.at("batches");
+  const FileTensor& tokens = truth.at("batches");
   const Walk walk{Mode::train, 1, tokens.shape.back() - 1, 2};
   Rig rig(model() + "/hf", options("optim_bf16"), {walk});
   for (int s = 1; s <= 10; ++s) {

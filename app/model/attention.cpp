@@ -70,7 +70,8 @@ void attention_forward(const ModelContext& context, const Tokens& tokens, int la
 void attention_backward_input(const ModelContext& context, const Tokens& tokens, int layer,
                               const AttentionParameters& parameters, const View& src, const View& attended,
                               const AttentionSaved& saved, const View& grad_dst, const View& out_grad,
-                              const View& qkv_grad, const View& grad_src, int micro_batch) {
+                              const View& qkv_grad, const View& grad_src, int micro_batch,
+                              FunctionRef<void()> meanwhile) {
   Stream& stream = *context.stream;
   const std::size_t element = size_of(context.working);
   dropped_gradient(context, tokens, hidden_dropout(context, tokens, layer, DropoutSite::attention_out),
@@ -102,8 +103,8 @@ void attention_backward_input(const ModelContext& context, const Tokens& tokens,
   const View normed_grad = memory.matrix(tokens.inside, src.cols, context.working);
   linear_backward_input(context, qkv_grad, parameters.qkv_weight, normed_grad);
   Border border(context, tokens);
-  norm_backward(context, border.enter(normed_grad, Pass::backward), src, parameters.norm_weight, parameters.norm_bias,
-                saved.mean, saved.rstd, grad_dst, grad_src, micro_batch);
+  norm_backward(context, border.enter(normed_grad, Pass::backward, meanwhile), src, parameters.norm_weight,
+                parameters.norm_bias, saved.mean, saved.rstd, grad_dst, grad_src, micro_batch);
 }
 
 void attention_backward_weight(const ModelContext& context, const Tokens& tokens, const AttentionParameters& parameters,

@@ -36,11 +36,12 @@ void attention_forward(const ModelContext& context, const Tokens& tokens, int la
                        const AttentionSaved& saved, const View& dst);
 
 /// grad_dst → grad_src, with norm and bias gradients; out_grad (may alias grad_dst) and qkv_grad are what the weight
-/// half needs.
+/// half needs. `meanwhile` is called when both are ready and the gradient of the input is being summed.
 void attention_backward_input(const ModelContext& context, const Tokens& tokens, int layer,
                               const AttentionParameters& parameters, const View& src, const View& attended,
                               const AttentionSaved& saved, const View& grad_dst, const View& out_grad,
-                              const View& qkv_grad, const View& grad_src, int micro_batch);
+                              const View& qkv_grad, const View& grad_src, int micro_batch,
+                              FunctionRef<void()> meanwhile);
 
 void attention_backward_weight(const ModelContext& context, const Tokens& tokens, const AttentionParameters& parameters,
                                const View& normed, const View& attended, const View& out_grad, const View& qkv_grad,

@@ -3,15 +3,20 @@
 namespace espalier::app {
 
 View Border::scratch(const View& x, Region to) {
-  const std::int64_t rows = context_.tensor->rows(tokens_.count(), to);
+  const std::int64_t rows = to == Region::inside ? tokens_.inside : tokens_.outside;
   if (rows == x.rows) return {};
   scratch_.open(static_cast<std::size_t>(rows * x.cols) * size_of(x.dtype));
   return scratch_.matrix(rows, x.cols, x.dtype);
 }
 
 View Border::enter(const View& x, Pass pass) {
+  return enter(x, pass, [] {});
+}
+
+View Border::enter(const View& x, Pass pass, FunctionRef<void()> meanwhile) {
   const View to = scratch(x, pass == Pass::forward ? Region::inside : Region::outside);
   const TensorParallel::Border border = context_.tensor->enter(x, to, pass, *context_.stream);
+  meanwhile();
   context_.tensor->finish(border.request, *context_.stream);
   return border.result;
 }

@@ -6,6 +6,7 @@
 #include "espalier/facts.hpp"
 #include "espalier/parallel/data.hpp"
 #include "espalier/parallel/tensor.hpp"
+#include "espalier/threads.hpp"
 #include "model/arena.hpp"
 #include "model/choices.hpp"
 
@@ -47,15 +48,17 @@ struct Tokens {
   std::int64_t count() const { return samples * seq; }
 };
 
-/// A border of a sharded region, finished at once: `enter` before a column-parallel map, `leave` after a row-parallel
-/// one. Holds the scratch for the result where the row counts of the regions differ, so the view it returns lives as
-/// long as it does.
+/// A border of a sharded region, finished before it returns: `enter` before a column-parallel map, `leave` after a
+/// row-parallel one. Holds the scratch for the result where the row counts of the regions differ, so the view it
+/// returns lives as long as it does.
 class Border {
  public:
   Border(const ModelContext& context, const Tokens& tokens)
       : context_(context), tokens_(tokens), scratch_(*context.arena) {}
   /// Forward: outside → inside; backward: inside → outside.
   View enter(const View& x, Pass pass);
+  /// The same, with work that neither needs the result nor touches x done while it is on its way.
+  View enter(const View& x, Pass pass, FunctionRef<void()> meanwhile);
   /// Forward: inside → outside; backward: outside → inside.
   View leave(const View& x, Pass pass);
 

@@ -76,9 +76,6 @@ class Decoder::Impl {
     if (roles.embedding.word < 0 || roles.head.norm_weight < 0) {
       throw ConfigError("parallel.pipeline.size: decoding needs the whole model on one pipeline stage");
     }
-    if (setup_.tensor->rows(1, Region::outside) != setup_.tensor->rows(1, Region::inside)) {
-      throw ConfigError("parallel.tensor: decoding takes tokens one at a time, so sequence parallelism must be off");
-    }
     if (shape_.positions > 0 && max_length_ > shape_.positions) {
       throw ConfigError("model.positions: sequences of up to " + std::to_string(max_length_) +
                         " tokens asked for, but only " + std::to_string(shape_.positions) + " learned positions");

@@ -26,7 +26,7 @@ void mlp_forward(const ModelContext& context, const Tokens& tokens, int layer, c
 
 void mlp_backward_input(const ModelContext& context, const Tokens& tokens, int layer, const MlpParameters& parameters,
                         const View& src, const MlpSaved& saved, const View& grad_dst, const View& down_grad,
-                        const View& up_grad, const View& grad_src, int micro_batch) {
+                        const View& up_grad, const View& grad_src, int micro_batch, FunctionRef<void()> meanwhile) {
   dropped_gradient(context, tokens, hidden_dropout(context, tokens, layer, DropoutSite::mlp_out), parameters.down_bias,
                    grad_dst, down_grad, micro_batch);
   linear_backward_input(context, down_grad, parameters.down_weight, up_grad);
@@ -38,8 +38,8 @@ void mlp_backward_input(const ModelContext& context, const Tokens& tokens, int l
   const View normed_grad = memory.matrix(tokens.inside, src.cols, context.working);
   linear_backward_input(context, up_grad, parameters.up_weight, normed_grad);
   Border border(context, tokens);
-  norm_backward(context, border.enter(normed_grad, Pass::backward), src, parameters.norm_weight, parameters.norm_bias,
-                saved.mean, saved.rstd, grad_dst, grad_src, micro_batch);
+  norm_backward(context, border.enter(normed_grad, Pass::backward, meanwhile), src, parameters.norm_weight,
+                parameters.norm_bias, saved.mean, saved.rstd, grad_dst, grad_src, micro_batch);
 }
 
 void mlp_backward_weight(const ModelContext& context, const Tokens& tokens, const MlpParameters& parameters,

@@ -23,10 +23,10 @@ void mlp_forward(const ModelContext& context, const Tokens& tokens, int layer, c
                  const View& src, const View& normed, const View& activated, const MlpSaved& saved, const View& dst);
 
 /// grad_dst → grad_src, with norm and bias gradients; down_grad (may alias grad_dst) and up_grad are what the weight
-/// half needs.
+/// half needs. `meanwhile` is called when both are ready and the gradient of the input is being summed.
 void mlp_backward_input(const ModelContext& context, const Tokens& tokens, int layer, const MlpParameters& parameters,
                         const View& src, const MlpSaved& saved, const View& grad_dst, const View& down_grad,
-                        const View& up_grad, const View& grad_src, int micro_batch);
+                        const View& up_grad, const View& grad_src, int micro_batch, FunctionRef<void()> meanwhile);
 
 void mlp_backward_weight(const ModelContext& context, const Tokens& tokens, const MlpParameters& parameters,
                          const View& normed, const View& activated, const View& down_grad, const View& up_grad,

@@ -144,8 +144,8 @@ void Model::backward(int chunk, int micro_batch, double loss_scale, double* sums
   const LayerRange range = blocks(chunk);
   for (int layer = range.end - 1; layer >= range.first; --layer) {
     const auto position = static_cast<std::size_t>(layer - range.first);
-    block_backward_input(s, layer, position, micro_batch);
-    block_backward_weight(s, layer, position, micro_batch);
+    block_backward_input(s, layer, position, micro_batch, true);
+    finish_block_backward(s, layer, position, micro_batch);
   }
   if (first(chunk)) embedding_part_backward(s, micro_batch);
   context_.arena->close(s.batch);
@@ -157,7 +157,7 @@ void Model::backward_input(int chunk, int micro_batch, double loss_scale, double
   if (last(chunk)) head_backward(s, micro_batch, loss_scale, sums);
   const LayerRange range = blocks(chunk);
   for (int layer = range.end - 1; layer >= range.first; --layer) {
-    block_backward_input(s, layer, static_cast<std::size_t>(layer - range.first), micro_batch);
+    block_backward_input(s, layer, static_cast<std::size_t>(layer - range.first), micro_batch, false);
   }
   if (first(chunk)) embedding_part_backward(s, micro_batch);
   context_.arena->close(s.batch);
@@ -168,7 +168,9 @@ void Model::backward_weight(int chunk, int micro_batch) {
   tokens_.first_sample = s.first_sample;
   const LayerRange range = blocks(chunk);
   for (int layer = range.end - 1; layer >= range.first; --layer) {
-    block_backward_weight(s, layer, static_cast<std::size_t>(layer - range.first), micro_batch);
+    const auto position = static_cast<std::size_t>(layer - range.first);
+    block_backward_weight(s, layer, position, micro_batch);
+    finish_block_backward(s, layer, position, micro_batch);
   }
 }
 

@@ -87,8 +87,10 @@ class Model {
   HeadPass head_pass(const State& state, int micro_batch, double loss_scale, double* sums) const;
   /// Opens the block's slots and computes it; without output what a recomputation needs.
   void block_forward(State& state, int layer, std::size_t position, bool with_output);
-  void block_backward_input(State& state, int layer, std::size_t position, int micro_batch);
+  /// @param both  the weight half too, in the time that sums over the tensor group take.
+  void block_backward_input(State& state, int layer, std::size_t position, int micro_batch, bool both);
   void block_backward_weight(State& state, int layer, std::size_t position, int micro_batch);
+  void finish_block_backward(State& state, int layer, std::size_t position, int micro_batch);
   void head_backward(State& state, int micro_batch, double loss_scale, double* sums);
   void embedding_part_forward(State& state);
   void embedding_part_backward(State& state, int micro_batch);

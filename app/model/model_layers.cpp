@@ -25,7 +25,7 @@ void Model::block_forward(State& state, int layer, std::size_t position, bool wi
   arena.close(slots.saved);
 }
 
-void Model::block_backward_input(State& state, int layer, std::size_t position, int micro_batch) {
+void Model::block_backward_input(State& state, int layer, std::size_t position, int micro_batch, bool both) {
   Arena& arena = *context_.arena;
   const BlockParameters& parameters = blocks_[static_cast<std::size_t>(layer)];
   BlockSlots& slots = state.blocks[position];
@@ -41,11 +41,21 @@ void Model::block_backward_input(State& state, int layer, std::size_t position, 
   gradients.carve(context_, tokens_, grad_dst, arena.data(slots.gradients));
   const View grad_src = open_stream(state.gradients[position]);
 
+  const auto mlp_weights = [&] {
+    if (!both) return;
+    mlp_backward_weight(context_, tokens_, parameters.mlp, inputs.mlp_normed, inputs.activated, gradients.mlp_down,
+                        gradients.mlp_up, micro_batch);
+  };
+  const auto attention_weights = [&] {
+    if (!both) return;
+    attention_backward_weight(context_, tokens_, parameters.attention, inputs.attention_normed, inputs.attended,
+                              gradients.attention_out, gradients.qkv, micro_batch);
+  };
   mlp_backward_input(context_, tokens_, layer, parameters.mlp, saved.middle, saved.mlp, grad_dst, gradients.mlp_down,
-                     gradients.mlp_up, gradients.middle, micro_batch);
+                     gradients.mlp_up, gradients.middle, micro_batch, mlp_weights);
   attention_backward_input(context_, tokens_, layer, parameters.attention, stream_view(state.stream[position]),
                            inputs.attended, saved.attention, gradients.middle, gradients.attention_out, gradients.qkv,
-                           grad_src, micro_batch);
+                           grad_src, micro_batch, attention_weights);
   context_.data->release(layer);
   arena.close(slots.saved);
   arena.close(state.stream[position]);
@@ -63,6 +73,11 @@ void Model::block_backward_weight(State& state, int layer, std::size_t position,
                       gradients.mlp_up, micro_batch);
   attention_backward_weight(context_, tokens_, parameters.attention, inputs.attention_normed, inputs.attended,
                             gradients.attention_out, gradients.qkv, micro_batch);
+}
+
+void Model::finish_block_backward(State& state, int layer, std::size_t position, int micro_batch) {
+  Arena& arena = *context_.arena;
+  BlockSlots& slots = state.blocks[position];
   context_.data->written(layer, micro_batch, *context_.stream);
   arena.close(slots.inputs);
   arena.close(slots.gradients);

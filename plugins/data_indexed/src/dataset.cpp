@@ -285,11 +285,18 @@ void IndexedDataset::log_table(HostContext& host) const {
   };
   for (std::size_t s = 0; s < sets_.size(); ++s) {
     const Set& set = sets_[s];
-    host.log(LogLevel::info, "set \"" + set.name + "\": " + number(sample_sets_[s].samples) + " samples of " +
-                                 number(seq_length_) + " + 1 tokens" +
-                                 (set.parts.size() == 1 ? ""
-                                  : set.order           ? ", blended by weight (shares of samples)"
-                                                        : ", every part once, one after another"));
+    const std::string summary = "set \"" + set.name + "\": " + number(sample_sets_[s].samples) + " samples of " +
+                                number(seq_length_) + " + 1 tokens";
+    if (set.split != Split::train &&
+        set.parts.size() == 1) {  // the usual validation set of one language: a line, no table
+      const Part& part = set.parts.front();
+      host.log(LogLevel::info, summary + " from " + part.file->prefix() + " (" + number(part.request.range.count()) +
+                                   " " + unit_of(*part.file) + ", " +
+                                   number(part.reader->arrays().plan().tokens_per_epoch) + " tokens)");
+      continue;
+    }
+    host.log(LogLevel::info, summary + (set.order ? ", blended by weight (shares of samples)"
+                                                  : ", every part once, one after another"));
     row({"path", "weight", "normalised", "first", "end", unit_of(*set.parts[0].file), "tokens", "requested", "built",
          "epochs"});
     for (const Part& part : set.parts) {

@@ -97,6 +97,13 @@ void fill_grid(Tables& tables, int world, Recipe& recipe) {
   needs("parallel.tensor", grid.tensor, "parallel_tensor");
   needs("parallel.pipeline", grid.pipeline, "parallel_pipeline");
   needs("parallel.data", grid.data, "parallel_zero");
+  // The tied pair and what a tensor group holds in copies are summed, and counted once, by the data strategy.
+  if (grid.data == 1 && model_ranks > 1 && tables.string("parallel.data.plugin") == kBuiltInStrategy) {
+    tables.complain("parallel.data.plugin",
+                    fmt::format("tensor {} × pipeline {} needs a plugin that sums over these groups, as plugin = "
+                                "\"parallel_zero\"",
+                                grid.tensor, grid.pipeline));
+  }
 }
 
 }  // namespace espalier::app

@@ -2,6 +2,7 @@
 
 #include <toml++/toml.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstring>
 #include <memory>
@@ -103,9 +104,11 @@ ConfigTable parse_assignment(const std::string& text, const std::string& origin,
   ConfigTable table = parse_toml(text, "", origin, found);
   if (!found.empty()) {
     const std::string key = text.substr(0, equals), value = text.substr(equals + 1);
-    // Nothing that may have been meant as a number: its own message is better.
-    bool word =
-        !value.empty() && (std::isalpha(static_cast<unsigned char>(value[0])) != 0 || std::strchr("_./", value[0]));
+    // Nothing that may have been meant as a number: its own message is better. "1f1b" has letters that no number has.
+    const auto is_letter = [](char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; };
+    bool word = !value.empty() && (is_letter(value[0]) || std::strchr("_./", value[0]));
+    word = word ||
+           std::any_of(value.begin(), value.end(), [&](char c) { return is_letter(c) && !std::strchr("eExob", c); });
     for (const char c : value) {
       word = word && (std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr("_-./:@+", c));
     }

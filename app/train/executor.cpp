@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "espalier/error.hpp"
+#include "espalier/parallel/checker.hpp"
 #include "model/dry.hpp"
 #include "model/model_context.hpp"
 #include "train/messages.hpp"
@@ -20,7 +23,16 @@ struct Planned {
 };
 
 std::vector<LayerRange> own_parts(const PipelineParallel& pipeline, const ModelShape& shape, int stage) {
-  const std::vector<int> cut = pipeline.cut(layer_costs(shape));
+  const std::vector<double> costs = layer_costs(shape);
+  const std::vector<int> cut = pipeline.cut(costs);
+  const bool complete = cut.size() == static_cast<std::size_t>(pipeline.stages() * pipeline.chunks()) + 1 &&
+                        cut.front() == 0 && cut.back() == static_cast<int>(costs.size()) &&
+                        std::adjacent_find(cut.begin(), cut.end(), std::greater_equal<>()) == cut.end();
+  if (!complete) {
+    throw PluginError("parallel.pipeline: the plugin's cut of " + std::to_string(costs.size()) +
+                      " layers is not one non-empty range for each of " + std::to_string(pipeline.stages()) +
+                      " stages x " + std::to_string(pipeline.chunks()) + " chunks");
+  }
   std::vector<LayerRange> parts;
   for (int chunk = 0; chunk < pipeline.chunks(); ++chunk) {
     const auto part = static_cast<std::size_t>(chunk * pipeline.stages() + stage);
@@ -36,6 +48,10 @@ class Executor::Impl {
   explicit Impl(const ExecutorSetup& setup) : setup_(setup) {
     const ModelShape& shape = setup.facts->model;
     if (const Reason reason = setup.tensor->accepts(shape)) throw ConfigError("parallel.tensor: " + *reason);
+    if (setup.pipeline->stages() != setup.pipeline_group->size()) {
+      throw PluginError("parallel.pipeline: the plugin makes " + std::to_string(setup.pipeline->stages()) +
+                        " stages, the recipe has " + std::to_string(setup.pipeline_group->size()));
+    }
     parts_ = own_parts(*setup.pipeline, shape, setup.pipeline_group->rank());
     parameters_ = local_parameters(*setup.parameters, *setup.tensor, parts_);
 
@@ -50,7 +66,9 @@ class Executor::Impl {
       const bool known = std::any_of(result.begin(), result.end(), [&](const Planned& p) { return p.walk == walk; });
       if (known) continue;
       check(walk);
-      result.push_back({walk, setup_.pipeline->schedule(walk.mode, setup_.pipeline_group->rank(), walk.micro_batches)});
+      ScheduleLists lists = lists_of(*setup_.pipeline, walk.mode, walk.micro_batches);
+      check_schedule(lists);
+      result.push_back({walk, std::move(lists.stages[static_cast<std::size_t>(setup_.pipeline_group->rank())])});
     }
     return result;
   }

@@ -48,7 +48,7 @@ struct EvalResult {
 class Executor {
  public:
   /// Cuts the layers and places this rank's parameters.
-  /// @throws ConfigError when the strategies refuse the model.
+  /// @throws ConfigError when the strategies refuse the model; PluginError when a plugin's cut is none.
   explicit Executor(const ExecutorSetup& setup);
   ~Executor();
   Executor(const Executor&) = delete;
@@ -69,7 +69,8 @@ class Executor {
   /// Makes all schedules, sizes and reserves the arena, binds the data strategy. Each later step and evaluation must be
   /// one of these.
   /// @param walks  every (micro-batch size, sequence length, count) of training and evaluation that the run will reach.
-  /// @throws ConfigError when the schedule does not accept a count; DeviceError when memory is short.
+  /// @throws ConfigError when the schedule does not accept a count; PluginError when its lists are unsound (check_schedule);
+  ///         DeviceError when memory is short.
   void bind(std::span<const Walk> walks, const Optimizer& optimizer);
 
   /// One training step: all micro-batches, reductions, verdict, update; then optimizer.after(verdict). Waits for the

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 
+#include "espalier/parallel/checker.hpp"
+
 namespace espalier::app {
 namespace {
 
-constexpr int kMostReceives = 64;  // of each kind; schedules post a receive shortly before its use
 constexpr int kTags = 32768;
 
 std::size_t index(MessageKind kind) { return static_cast<std::size_t>(kind); }
@@ -14,7 +15,7 @@ std::size_t index(MessageKind kind) { return static_cast<std::size_t>(kind); }
 
 Messages::Messages(Communicator& group, const PipelineParallel& pipeline, Stream* stream, bool dry)
     : group_(group), pipeline_(pipeline), stream_(stream), dry_(dry) {
-  for (auto& receives : receives_) receives.reserve(kMostReceives);
+  for (auto& receives : receives_) receives.reserve(kMostOpenReceives);
 }
 
 /// @param part  the part of the model that sends.
@@ -41,7 +42,7 @@ void Messages::receive(MessageKind kind, const Instruction& at, Model& model) {
   const int part = at.chunk * pipeline_.stages() + group_.rank();
   const int sender = kind == MessageKind::activation ? part - 1 : part + 1;
   auto& receives = receives_[index(kind)];
-  ESPALIER_ASSERT(receives.size() < kMostReceives);
+  ESPALIER_ASSERT(receives.size() < kMostOpenReceives);
   receives.push_back({group_.start_receive(target, at.peer, tag(kind, sender, at.micro_batch), *stream_), at, true});
 }
 

@@ -72,6 +72,8 @@ TEST_F(Combinations, TheWorldMustFit) {
               HasSubstr("--set parallel.data.size: 4 ≠ 2 = world 2 / (tensor 1 × pipeline 1)"));
   EXPECT_THAT(refusal(file, {"parallel.tensor.size=2", "parallel.tensor.plugin=none"}, 2),
               HasSubstr("parallel.tensor.plugin: a size of 2 needs a plugin, as plugin = \"parallel_tensor\""));
+  EXPECT_THAT(refusal(file, {"parallel.pipeline.size=2", "parallel.data.plugin=none"}, 2),
+              HasSubstr("parallel.data.plugin: tensor 1 × pipeline 2 needs a plugin that sums over these groups"));
 }
 
 TEST_F(Combinations, RampsMustMeetTheFinalBatch) {

@@ -64,6 +64,7 @@ TEST_F(RecipeTest, WrongTypesAreRefusedWithExpectedAndFound) {
   // 2^63 is no 64-bit integer: the parser's own message, never the default in its place.
   EXPECT_THAT(refusal(file, {"train.train_samples=9223372036854775808"}),
               AllOf(HasSubstr("--set train.train_samples: no valid TOML"), HasSubstr("9223372036854775808")));
+  EXPECT_THAT(refusal(file, {"train.lr_decay_style=1f1b"}), HasSubstr("found string \"1f1b\"")) << "a word, though it starts with a digit";
   EXPECT_THAT(refusal(file, {"train.train_samples=9223372036854775807"}),
               HasSubstr("train.train_samples: expected integer"));
   EXPECT_THAT(refusal(file, {"train.seed=2020-01-01"}), HasSubstr("no key of a recipe takes a date"));

@@ -1,0 +1,14 @@
+#include "orders.hpp"
+
+namespace espalier::parallel_pipeline {
+
+Orders gpipe_orders(Mode mode, int stages, int micro_batches) {
+  std::vector<Instruction> list;
+  for (int m = 0; m < micro_batches; ++m) list.push_back({Do::forward, m, 0, 0});
+  if (mode == Mode::train) {
+    for (int m = 0; m < micro_batches; ++m) list.push_back({Do::backward, m, 0, 0});
+  }
+  return Orders(static_cast<std::size_t>(stages), list);
+}
+
+}  // namespace espalier::parallel_pipeline

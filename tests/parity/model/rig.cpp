@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <fstream>
 
+#include "parity/model/sequence_double.hpp"
 #include "session/builtins.hpp"
+#include "support/doubles/gpipe_double.hpp"
+#include "support/doubles/tensor_double.hpp"
+#include "telemetry/log.hpp"
 
 namespace espalier::testing_support {
 
@@ -24,23 +28,37 @@ std::vector<std::string> providers() {
 #endif
 }
 
-std::vector<Instruction> SplitSchedule::schedule(Mode mode, int, int micro_batches) const {
+std::vector<Instruction> HalvedSchedule::schedule(Mode mode, int stage, int micro_batches) const {
   std::vector<Instruction> list;
-  for (int m = 0; m < micro_batches; ++m) {
-    list.push_back({Do::forward, m, 0, 0});
-    if (mode == Mode::train && m > 0) list.push_back({Do::backward_input, m - 1, 0, 0});
+  std::vector<Instruction> weights;
+  for (Instruction at : whole_->schedule(mode, stage, micro_batches)) {
+    if (at.what == Do::backward) {
+      weights.push_back({Do::backward_weight, at.micro_batch, at.chunk, 0});
+      at.what = Do::backward_input;
+    } else if (at.what == Do::reduce_gradients) {
+      list.insert(list.end(), weights.begin(), weights.end());
+    }
+    list.push_back(at);
   }
-  if (mode == Mode::forward_only) return list;
-  list.push_back({Do::backward_input, micro_batches - 1, 0, 0});
-  for (int m = 0; m < micro_batches; ++m) list.push_back({Do::backward_weight, m, 0, 0});
-  list.push_back({Do::reduce_gradients, 0, 0, 0});
-  list.push_back({Do::reduce_tied_gradients, 0, 0, 0});
-  list.push_back({Do::step, 0, 0, 0});
   return list;
 }
 
-TokenBatches::TokenBatches(const FileTensor& tokens, std::int64_t samples_per_batch)
-    : TokenBatches(read_i64(tokens), tokens.shape.back(), samples_per_batch) {}
+namespace {
+
+std::vector<std::int64_t> some_rows(const FileTensor& tokens, std::int64_t first, std::int64_t count) {
+  const std::vector<std::int64_t> all = read_i64(tokens);
+  const std::int64_t width = tokens.shape.back();
+  const std::int64_t end = count == 0 ? tokens.shape.front() : first + count;
+  return {all.begin() + first * width, all.begin() + end * width};
+}
+
+}  // namespace
+
+TokenBatches::TokenBatches(const FileTensor& tokens, std::int64_t samples_per_batch, std::int64_t first,
+                           std::int64_t count)
+    : TokenBatches(some_rows(tokens, first, count), tokens.shape.back(), samples_per_batch) {
+  first_ = first;
+}
 
 TokenBatches::TokenBatches(std::vector<std::int64_t> tokens, std::int64_t width, std::int64_t samples_per_batch)
     : seq_(width - 1), per_batch_(samples_per_batch) {
@@ -54,7 +72,7 @@ TokenBatches::TokenBatches(std::vector<std::int64_t> tokens, std::int64_t width,
 
 MicroBatch TokenBatches::micro_batch(int index) {
   const auto first = static_cast<std::size_t>(index * per_batch_ * seq_);
-  return {ids_.data() + first, targets_.data() + first, index * per_batch_};
+  return {ids_.data() + first, targets_.data() + first, first_ + index * per_batch_};
 }
 
 void LogitsCopy::logits(int micro_batch, std::int64_t first_token, std::int64_t first_id, const View& logits) {
@@ -78,17 +96,59 @@ Owned<Interface> Rig::make(const std::string& plugin, const ConfigTable& options
   return host_.create<Interface>(loaded, ConfigView(*tables_.back(), "test"), *hosts_.back());
 }
 
+void Rig::make_groups(const RigOptions& options) {
+  Grid grid = options.grid;
+  if (options.world == nullptr) {
+    world_ = make_self_communicator("world");
+  } else {
+    const int rank = options.world->rank();
+    grid.tensor_rank = rank % grid.tensor;
+    grid.data_rank = rank / grid.tensor % grid.data;
+    grid.pipeline_rank = rank / (grid.tensor * grid.data);
+    world_ = options.world->split(0, rank, "world");
+  }
+  tensor_group_ = world_->split(grid.pipeline_rank * grid.data + grid.data_rank, grid.tensor_rank, "tensor");
+  data_group_ = world_->split(grid.pipeline_rank * grid.tensor + grid.tensor_rank, grid.data_rank, "data");
+  pipeline_group_ = world_->split(grid.data_rank * grid.tensor + grid.tensor_rank, grid.pipeline_rank, "pipeline");
+  services_.facts.grid = grid;
+  services_.groups[static_cast<std::size_t>(Group::world)] = world_.get();
+  services_.groups[static_cast<std::size_t>(Group::tensor)] = tensor_group_.get();
+  services_.groups[static_cast<std::size_t>(Group::data)] = data_group_.get();
+  services_.groups[static_cast<std::size_t>(Group::pipeline)] = pipeline_group_.get();
+}
+
+void Rig::make_strategies(const RigOptions& options) {
+  const Grid& grid = options.grid;
+  if (grid.tensor == 1) {
+    tensor_ = make<TensorParallel>("none");
+  } else if (options.sequence_parallel) {
+    tensor_ = own<TensorParallel>(std::make_unique<SequenceDouble>(*tensor_group_));
+  } else {
+    tensor_ = own<TensorParallel>(std::make_unique<TensorDouble>(*tensor_group_));
+  }
+  pipeline_ = grid.pipeline == 1 ? make<PipelineParallel>("none")
+                                 : own<PipelineParallel>(std::make_unique<GpipeDouble>(grid.pipeline));
+  if (options.split) pipeline_ = own<PipelineParallel>(std::make_unique<HalvedSchedule>(std::move(pipeline_)));
+  if (grid.world() == 1) {
+    data_ = make<DataParallel>("none");
+  } else {
+    ConfigTable table;
+    table.values["stage"] = {std::int64_t{options.zero_stage}, {}};
+    data_ = make<DataParallel>("parallel_zero", table);
+  }
+}
+
 Rig::Rig(const std::string& folder, const RigOptions& options, const std::vector<Walk>& walks)
     : host_(std::vector<std::filesystem::path>{std::filesystem::path(ESPALIER_PLUGIN_DIR)}),
-      threads_(make_thread_pool(1)),
-      world_(make_self_communicator("world")) {
+      threads_(make_thread_pool(1)) {
+  start_log(0, 1, LogLevel::warning);
   add_builtins(host_);
   const HuggingFaceFolder model(model_fixture(folder));
   services_.facts.model = model.shape();
   services_.facts.model.attention_dropout = services_.facts.model.hidden_dropout = options.dropout;
   if (options.tokenizer_vocab > 0) services_.facts.model.tokenizer_vocab = options.tokenizer_vocab;
   services_.threads = threads_.get();
-  for (Communicator*& group : services_.groups) group = world_.get();
+  make_groups(options);
   const std::string optimizer = options.optimizer.empty() ? "optim_fp32" : options.optimizer;
   optimizer_ = make<Optimizer>(optimizer, options.optimizer_options);
   used_optimizer_ = optimizer_.get();
@@ -99,9 +159,7 @@ Rig::Rig(const std::string& folder, const RigOptions& options, const std::vector
   services_.facts.precision = optimizer_->precision();
   backend_ = make<Backend>(options.provider);
   services_.backend = backend_.get();
-  tensor_ = make<TensorParallel>("none");
-  pipeline_ = options.split ? own<PipelineParallel>(std::make_unique<SplitSchedule>()) : make<PipelineParallel>("none");
-  data_ = make<DataParallel>("none");
+  make_strategies(options);
   parameters_ = std::make_unique<ParameterList>(services_.facts.model);
 
   ExecutorSetup setup;
@@ -112,11 +170,59 @@ Rig::Rig(const std::string& folder, const RigOptions& options, const std::vector
   setup.pipeline = pipeline_.get();
   setup.data = data_.get();
   setup.world = world_.get();
-  setup.pipeline_group = world_.get();
+  setup.pipeline_group = pipeline_group_.get();
   setup.recompute = options.recompute;
   executor_ = std::make_unique<Executor>(setup);
   executor_->bind(walks, *used_optimizer_);
   load_weights(model, *parameters_, executor_->parameters(), *data_, *backend_);
+}
+
+Outcome run_forward_backward(const std::string& model, const RigOptions& options, std::int64_t samples_per_batch) {
+  const SafetensorsFile fixture(model_fixture(model + "/fwd_bwd.safetensors"));
+  const FileTensor& tokens = fixture.at("input_ids");
+  const std::int64_t share = 2 / options.grid.data;
+  const Walk walk{Mode::train, samples_per_batch, tokens.shape.back() - 1, static_cast<int>(share / samples_per_batch)};
+  Rig rig(model + "/hf", options, {walk});
+  TokenBatches batches(tokens, samples_per_batch, share * rig.facts().grid.data_rank, share);
+  LogitsCopy copy(rig.facts().model.vocab);
+  copy.tokens_per_batch = samples_per_batch * batches.seq();
+  if (options.world == nullptr) rig.executor().watch_logits(&copy);
+  const Verdict verdict = rig.executor().train_step(walk, batches, {}, rig.optimizer());
+  EXPECT_TRUE(verdict.finite);
+  EXPECT_EQ(verdict.tokens, 2 * batches.seq());
+  Outcome outcome{verdict.loss_sum / static_cast<double>(verdict.tokens), verdict.norm, copy.values, {}};
+  for (const Parameter& parameter : rig.parameters().all()) {
+    outcome.gradients[std::string(parameter.name)] = rig.state(parameter, GradientProbe::kState);
+  }
+  return outcome;
+}
+
+void expect_equal_bits(const Outcome& a, const Outcome& b) {
+  EXPECT_EQ(a.loss, b.loss);
+  EXPECT_EQ(a.norm, b.norm);
+  EXPECT_EQ(a.logits, b.logits);
+  for (const auto& [name, gradient] : a.gradients) EXPECT_EQ(gradient, b.gradients.at(name)) << name;
+}
+
+void expect_truth(const std::string& model, const Outcome& outcome) {
+  const SafetensorsFile fixture(model_fixture(model + "/fwd_bwd.safetensors"));
+  const nlohmann::json facts = read_json_fixture(model + "/fwd_bwd.json");
+  if (!outcome.logits.empty()) {
+    EXPECT_LE(largest_difference(outcome.logits, read_all(fixture.at("logits"))), 2e-5);
+  }
+  EXPECT_NEAR(outcome.loss, facts["loss"].get<double>(), 5e-6);
+  const double norm = facts["grad_norm"].get<double>();
+  EXPECT_NEAR(outcome.norm, norm, 1e-5 * norm);
+  std::size_t compared = 0;
+  for (const FileTensor& tensor : fixture.tensors()) {
+    const std::string prefix = "grad.transformer.";
+    if (tensor.name.compare(0, prefix.size(), prefix) != 0) continue;
+    const double rms = facts["deviation_of_hf_fp32_from_float64"][tensor.name]["ref_rms"].get<double>();
+    const auto& gradient = outcome.gradients.at(tensor.name.substr(prefix.size()));
+    EXPECT_LE(largest_difference(gradient, read_all(tensor)), 5e-5 * rms + 1e-8) << tensor.name;
+    ++compared;
+  }
+  EXPECT_EQ(compared, outcome.gradients.size());
 }
 
 double largest_difference(std::span<const float> a, std::span<const float> b) {

@@ -31,23 +31,26 @@ std::vector<std::string> providers();
 /// As a suffix of a parametrised test's name.
 inline std::string provider_name(const ::testing::TestParamInfo<std::string>& info) { return info.param; }
 
-/// One stage that takes backward in halves, the weight halves after everything else, micro-batches two at a time in
-/// flight.
-class SplitSchedule final : public PipelineParallel {
+/// Another schedule with backward in halves: the weight halves come after everything else.
+class HalvedSchedule final : public PipelineParallel {
  public:
-  int stages() const override { return 1; }
-  int chunks() const override { return 1; }
-  std::vector<int> cut(std::span<const double> layer_cost) const override {
-    return {0, static_cast<int>(layer_cost.size())};
-  }
-  Reason accepts(Mode, int) const override { return {}; }
+  explicit HalvedSchedule(Owned<PipelineParallel> whole) : whole_(std::move(whole)) {}
+  int stages() const override { return whole_->stages(); }
+  int chunks() const override { return whole_->chunks(); }
+  std::vector<int> cut(std::span<const double> layer_cost) const override { return whole_->cut(layer_cost); }
+  Reason accepts(Mode mode, int micro_batches) const override { return whole_->accepts(mode, micro_batches); }
   std::vector<Instruction> schedule(Mode mode, int stage, int micro_batches) const override;
+
+ private:
+  Owned<PipelineParallel> whole_;
 };
 
 /// Samples [samples, seq + 1] cut into micro-batches of ids and targets.
 class TokenBatches final : public BatchSource {
  public:
-  TokenBatches(const FileTensor& tokens, std::int64_t samples_per_batch);
+  /// @param first, count  the samples taken; count 0: all that follow.
+  TokenBatches(const FileTensor& tokens, std::int64_t samples_per_batch, std::int64_t first = 0,
+               std::int64_t count = 0);
   TokenBatches(std::vector<std::int64_t> tokens, std::int64_t width, std::int64_t samples_per_batch);
   MicroBatch micro_batch(int index) override;
   std::int64_t seq() const { return seq_; }
@@ -55,7 +58,7 @@ class TokenBatches final : public BatchSource {
   void mask(std::size_t target) { targets_[target] = -1; }
 
  private:
-  std::int64_t seq_ = 0, per_batch_ = 0;
+  std::int64_t seq_ = 0, per_batch_ = 0, first_ = 0;
   std::vector<std::int32_t> ids_, targets_;
 };
 
@@ -80,6 +83,12 @@ struct RigOptions {
   Recompute recompute = Recompute::none;
   bool split = false;
   double dropout = 0;
+  /// Several ranks: the world (kept by pointer) and the sizes of its groups. Splits and schedules are the test
+  /// doubles', the data strategy is parallel_zero.
+  Communicator* world = nullptr;
+  Grid grid;
+  bool sequence_parallel = false;
+  int zero_stage = 1;
   std::int64_t tokenizer_vocab = 0;  ///< 0: all of the vocabulary
 };
 
@@ -103,12 +112,15 @@ class Rig {
   template <class Interface>
   Owned<Interface> make(const std::string& plugin, const ConfigTable& options = {});
 
+  void make_groups(const RigOptions& options);
+  void make_strategies(const RigOptions& options);
+
   PluginHost host_;
   Services services_;
   std::unique_ptr<ThreadPool> threads_;
   std::vector<std::unique_ptr<ComponentHost>> hosts_;
   std::vector<std::unique_ptr<ConfigTable>> tables_;
-  std::unique_ptr<Communicator> world_;
+  std::unique_ptr<Communicator> world_, tensor_group_, data_group_, pipeline_group_;
   Owned<Optimizer> optimizer_;
   std::unique_ptr<GradientProbe> probe_;
   Optimizer* used_optimizer_ = nullptr;
@@ -119,6 +131,21 @@ class Rig {
   std::unique_ptr<ParameterList> parameters_;
   std::unique_ptr<Executor> executor_;
 };
+
+/// What one step over the batch of fwd_bwd.safetensors gives.
+struct Outcome {
+  double loss = 0;
+  double norm = 0;
+  std::vector<float> logits;  ///< of one rank; empty on several
+  std::map<std::string, std::vector<float>> gradients;
+};
+
+/// Runs the two samples of tests/fixtures/model/<model>/fwd_bwd.safetensors in micro-batches of a size, shared out over
+/// the data group.
+Outcome run_forward_backward(const std::string& model, const RigOptions& options, std::int64_t samples_per_batch);
+/// Expects the float64 truth, within the tolerances that the fixture's README advises.
+void expect_truth(const std::string& model, const Outcome& outcome);
+void expect_equal_bits(const Outcome& a, const Outcome& b);
 
 /// Largest |a − b|.
 double largest_difference(std::span<const float> a, std::span<const float> b);

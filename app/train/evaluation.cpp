@@ -115,10 +115,4 @@ SetLoss Evaluation::run(int set) {
   return loss;
 }
 
-std::vector<SetLoss> Evaluation::run_all() {
-  std::vector<SetLoss> losses;
-  for (const int set : sets_) losses.push_back(run(set));
-  return losses;
-}
-
 }  // namespace espalier::app

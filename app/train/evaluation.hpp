@@ -36,8 +36,6 @@ class Evaluation {
   std::span<const int> sets() const { return sets_; }
   /// One set. Collective over the world.
   SetLoss run(int set);
-  /// All sets of kind `valid`, in order.
-  std::vector<SetLoss> run_all();
 
  private:
   Session& session_;

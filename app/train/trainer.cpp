@@ -309,12 +309,13 @@ Trainer::Border Trainer::agree_on_border() {
 void Trainer::evaluate(std::string_view when) {
   if (!evaluation_) return;
   if (!session_.data_parallel().replicas_equal()) session_.data_parallel().sync(session_.stream());
-  const std::vector<SetLoss> losses = evaluation_->run_all();
-  if (session_.world().rank() != 0) return;
-  for (const SetLoss& set : losses) {
+  std::vector<SetLoss> losses;
+  for (const int position : evaluation_->sets()) {
+    const SetLoss& set = losses.emplace_back(evaluation_->run(position));
     event("evaluation", fmt::format("{} loss at iteration {} | lm loss value: {:.6E} | lm loss PPL: {:.6E} | bits per byte: {:.4f} |", set.name,
                                     state_.step, set.mean(), std::exp(set.mean()), set.bits_per_byte()));
   }
+  if (session_.world().rank() != 0) return;
   const SetLoss total = total_of(losses);
   const std::array metrics = {Metric{"lm loss validation", total.mean()}, Metric{"bits per byte validation", total.bits_per_byte()}};
   for (const auto& monitor : monitors_) {

@@ -15,14 +15,24 @@ T* row_to(const View& view, int64_t r) {
   return static_cast<T*>(view.data) + r * view.row_stride;
 }
 
+/// Null where there is none.
+template <class T>
+const T* bias_of(const View& bias) {
+  return bias.cols == 0 ? nullptr : static_cast<const T*>(bias.data);
+}
+template <class T, class At>
+[[gnu::always_inline]] inline F biased(const T* x, const T* bias, int64_t c, At at) {
+  return bias == nullptr ? at.get(x + c) : at.get(x + c) + at.get(bias + c);
+}
+
 void bias_gelu(const View& src, const View& bias, const View& dst, int64_t begin, int64_t end) {
   with_type(src.dtype, [&](auto t) {
     using T = StorageOf<decltype(t)>;
-    const T* b = row_of<T>(bias, 0);
+    const T* b = bias_of<T>(bias);
     for (int64_t r = begin; r < end; ++r) {
       const T* x = row_of<T>(src, r);
       T* y = row_to<T>(dst, r);
-      for_columns(src.cols, [&](int64_t c, auto at) { at.put(y + c, gelu(at.get(x + c) + at.get(b + c))); });
+      for_columns(src.cols, [&](int64_t c, auto at) { at.put(y + c, gelu(biased(x, b, c, at))); });
     }
   });
 }
@@ -31,14 +41,13 @@ void bias_gelu_backward(const View& grad_dst, const View& src, const View& bias,
                         int64_t end) {
   with_type(src.dtype, [&](auto t) {
     using T = StorageOf<decltype(t)>;
-    const T* b = row_of<T>(bias, 0);
+    const T* b = bias_of<T>(bias);
     for (int64_t r = begin; r < end; ++r) {
       const T* x = row_of<T>(src, r);
       const T* g = row_of<T>(grad_dst, r);
       T* dx = row_to<T>(grad_src, r);
-      for_columns(src.cols, [&](int64_t c, auto at) {
-        at.put(dx + c, at.get(g + c) * gelu_derivative(at.get(x + c) + at.get(b + c)));
-      });
+      for_columns(src.cols,
+                  [&](int64_t c, auto at) { at.put(dx + c, at.get(g + c) * gelu_derivative(biased(x, b, c, at))); });
     }
   });
 }
@@ -67,16 +76,15 @@ void for_kept(const Dropout& dropout, int64_t row, int64_t n, Body&& body) {
 
 void bias_dropout_add(const View& src, const View& bias, const View& residual, const Dropout& dropout, const View& dst,
                       int64_t begin, int64_t end) {
-  const bool biased = bias.data != nullptr && bias.cols != 0;
   const F factor = broadcast(dropout.scale());
   with_type(src.dtype, [&](auto t) {
     using T = StorageOf<decltype(t)>;
-    const T* b = row_of<T>(bias, 0);
+    const T* b = bias_of<T>(bias);
     for (int64_t r = begin; r < end; ++r) {
       const T* x = row_of<T>(src, r);
       const T* skip = row_of<T>(residual, r);
       T* y = row_to<T>(dst, r);
-      const auto branch = [&](int64_t c, auto at) { return biased ? at.get(x + c) + at.get(b + c) : at.get(x + c); };
+      const auto branch = [&](int64_t c, auto at) { return biased(x, b, c, at); };
       if (dropout.p > 0.0f) {
         for_kept(dropout, r, src.cols, [&](int64_t c, auto at, Mask mask) {
           at.put(y + c, at.get(skip + c) + keep(mask, branch(c, at) * factor));

@@ -23,7 +23,7 @@ step_seconds() {
   } >"$folder/$name.toml"
   OMP_NUM_THREADS=1 taskset -c "$(taskset -cp $$ | sed 's/.*: *//; s/[,-].*//')" \
     "$trainer" train "$folder/$name.toml" >"$folder/$name.log" 2>&1 || { cat "$folder/$name.log" >&2; exit 1; }
-  sed -n 's/.*elapsed time per iteration (s): *\([0-9.e+-]*\).*/\1/p' "$folder/$name.log" | tail -n +2 | sort -g | head -1
+  grep -o '"step time (s)":[0-9.e+-]*' "$folder/$name/metrics.jsonl" | sed 's/.*://' | tail -n +2 | sort -g | head -1
 }
 
 reference=$(step_seconds reference 3 'plugin = "reference"')

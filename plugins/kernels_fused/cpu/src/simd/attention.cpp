@@ -13,6 +13,8 @@ namespace {
 constexpr int64_t kDepth =
     256;  // keys of one pass of context and grad_q: [256, 2 registers] of values fit the first-level cache
 
+constexpr int64_t kBlockQueries = 64;
+
 constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -29,8 +31,8 @@ struct Layout {
     // An odd number of cache lines: rows a power of two apart would share the sets of the cache.
     stride = round_up(keys, 32) + 16;
     // Scores of a block, twice in backward, within half a megabyte of second-level cache.
-    queries = 64;
-    while (queries > kTileRows && queries * stride > 65536) queries /= 2;
+    queries = smaller(kBlockQueries, round_up(args.queries, kTileRows));
+    while (queries > kTileRows && queries * stride > 65536) queries = round_up(queries / 2, kTileRows);
     int64_t at = 0;
     const auto take = [&](int64_t count) {
       const int64_t begin = at;
@@ -307,7 +309,7 @@ void forward(const Attention& args, int64_t sample, int64_t index, float* scratc
   for (int64_t block = 0; block < args.queries; block += at.queries) {
     head.read_rows(args.q, block, args.queries, at.queries, q);
     head.multiply_by_keys(block, q, scratch + at.keys_down, scores);
-    float share[64];
+    float share[kBlockQueries];
     for (int64_t r = 0; r < at.queries; ++r) {
       const RowStatistics row =
           head.softmax_row(block + r, head.tile_columns(block + r - r % kTileRows), scores + r * at.stride);

@@ -13,6 +13,7 @@
 #include <set>
 #include <xxhash.h>
 
+#include "checkpoint/stored_as.hpp"
 #include "espalier/error.hpp"
 #include "model/layout.hpp"
 
@@ -134,23 +135,34 @@ CheckpointReader::CheckpointReader(std::filesystem::path folder) : folder_(std::
 
 std::vector<std::string> CheckpointReader::load(std::span<const Parameter> logical, std::span<const LocalParameter> locals,
                                                 std::span<const StatePiece> pieces, LoadOptimizer policy, Device& device,
-                                                Stream& stream) const {
+                                                Stream& stream, std::span<const StateSpec> specs) const {
   // First look, then touch.
   std::map<std::string, const Parameter*, std::less<>> model;
   for (const Parameter& parameter : logical) model[std::string(parameter.name)] = &parameter;
-  std::set<std::string> wanted_states;
-  for (const StatePiece& piece : pieces) wanted_states.insert(std::string(piece.state));
+  std::set<std::string> wanted_states;  // like_parameter and per_tensor: one of each parameter
+  std::set<std::string> wanted_globals;
+  for (const StatePiece& piece : pieces) (piece.parameter < 0 ? wanted_globals : wanted_states).insert(std::string(piece.state));
 
   std::map<std::pair<std::string, std::string>, const StoredTensor*> stored;
   std::vector<std::string> missing, extra, misshaped, notes;
   std::set<std::string> extra_states;
+  const Shape one_number = {1};
   for (const StoredTensor& tensor : manifest_.tensors) {
+    if (tensor.parameter.empty()) {
+      if (wanted_globals.contains(tensor.state)) {
+        stored[{"", tensor.state}] = &tensor;
+      } else {
+        extra_states.insert(tensor.state);
+      }
+      continue;
+    }
     const auto found = model.find(tensor.parameter);
     if (found == model.end()) {
       if (tensor.state == "master") extra.push_back(tensor.parameter);
       continue;
     }
-    if (!(found->second->shape == tensor.shape)) {
+    const Shape& shape = keep_of(specs, tensor.state) == Keep::like_parameter ? found->second->shape : one_number;
+    if (!(shape == tensor.shape) && wanted_states.contains(tensor.state)) {
       if (tensor.state == "master") misshaped.push_back(tensor.parameter + " " + to_string(tensor.shape) + " against " + to_string(found->second->shape));
       continue;
     }
@@ -170,6 +182,9 @@ std::vector<std::string> CheckpointReader::load(std::span<const Parameter> logic
         missing_states.insert(state);
       }
     }
+  }
+  for (const std::string& state : wanted_globals) {
+    if (!stored.contains({"", state})) missing_states.insert(state);
   }
   std::string problem;
   const auto complain = [&](std::string_view what, const std::vector<std::string>& names) {
@@ -198,7 +213,7 @@ std::vector<std::string> CheckpointReader::load(std::span<const Parameter> logic
   std::map<const StoredTensor*, std::vector<StoredRun>> runs;
   for (const StatePiece& piece : pieces) {
     if (policy == LoadOptimizer::skip && piece.state != "master") continue;
-    const LocalParameter& local = locals[static_cast<std::size_t>(piece.parameter)];
+    const LocalParameter local = stored_as(piece, locals, specs);
     const auto found = stored.find({std::string(local.parameter.name), std::string(piece.state)});
     if (found == stored.end()) continue;
     const StoredTensor& tensor = *found->second;

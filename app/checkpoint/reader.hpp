@@ -7,6 +7,7 @@
 
 #include "checkpoint/manifest.hpp"
 #include "espalier/device.hpp"
+#include "espalier/optimizer.hpp"
 
 namespace espalier::app {
 
@@ -29,10 +30,12 @@ class CheckpointReader {
   /// Compares names, states and shapes before anything is changed, then fills every piece, checking checksums of all it reads.
   /// The caller refreshes working weights afterwards. Local to the rank.
   /// @param logical  every logical parameter of the model.
+  /// @param specs  the optimizer's: which state is one number for a tensor, or for the whole model.
   /// @returns what was converted: one line each, empty when all matched.
   /// @throws IoError listing the first missing, extra and misshaped names, or naming file and range of damaged bytes.
   std::vector<std::string> load(std::span<const Parameter> logical, std::span<const LocalParameter> locals,
-                                std::span<const StatePiece> pieces, LoadOptimizer policy, Device& device, Stream& stream) const;
+                                std::span<const StatePiece> pieces, LoadOptimizer policy, Device& device, Stream& stream,
+                                std::span<const StateSpec> specs = {}) const;
 
   /// One whole logical tensor in FP32, for export and inspection.
   std::vector<float> read_tensor(const StoredTensor& tensor) const;

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <xxhash.h>
 
+#include "checkpoint/stored_as.hpp"
 #include "espalier/error.hpp"
 #include "model/layout.hpp"
 #include "train/phase.hpp"
@@ -24,9 +25,10 @@ constexpr std::uint64_t kSpareBytes = 1 << 20;
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(const Settings& settings, Communicator& world, Device& device,
-                                   std::span<const LocalParameter> parameters, std::vector<StatePiece> pieces)
-    : settings_(settings), store_(settings.folder), world_(world), device_(device), parameters_(parameters), pieces_(std::move(pieces)) {
+                                   std::span<const LocalParameter> parameters, std::vector<StatePiece> pieces, std::span<const StateSpec> specs)
+    : settings_(settings), store_(settings.folder), world_(world), device_(device), pieces_(std::move(pieces)) {
   std::erase_if(pieces_, [](const StatePiece& piece) { return !piece.writes; });
+  for (const StatePiece& piece : pieces_) places_.push_back(stored_as(piece, parameters, specs));
   plan();
   for (const std::string& text : gather_strings(world_, std::to_string(own_bytes_))) world_bytes_ += std::stoull(text);
 }
@@ -36,8 +38,9 @@ CheckpointWriter::~CheckpointWriter() {
 }
 
 void CheckpointWriter::plan() {
-  for (const StatePiece& piece : pieces_) {
-    const LocalParameter& local = parameters_[static_cast<std::size_t>(piece.parameter)];
+  for (std::size_t p = 0; p < pieces_.size(); ++p) {
+    const StatePiece& piece = pieces_[p];
+    const LocalParameter& local = places_[p];
     std::int64_t elements = 0;
     for_each_run(local, piece, [&](const Run& run) {
       if (run.logical >= 0) elements += run.length;
@@ -59,8 +62,9 @@ void CheckpointWriter::plan() {
 void CheckpointWriter::take_snapshot(Stream& stream) {
   segments_.clear();
   std::size_t slice = 0;
-  for (const StatePiece& piece : pieces_) {
-    const LocalParameter& local = parameters_[static_cast<std::size_t>(piece.parameter)];
+  for (std::size_t p = 0; p < pieces_.size(); ++p) {
+    const StatePiece& piece = pieces_[p];
+    const LocalParameter& local = places_[p];
     bool any = false;
     std::byte* target = snapshot_ ? snapshot_.get() + (slice < tensors_.size() ? tensors_[slice].slices[0].offset : 0) : nullptr;
     for_each_run(local, piece, [&](const Run& run) {

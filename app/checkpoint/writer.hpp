@@ -14,6 +14,7 @@
 #include "checkpoint/store.hpp"
 #include "espalier/communicator.hpp"
 #include "espalier/device.hpp"
+#include "espalier/optimizer.hpp"
 
 namespace espalier::app {
 
@@ -29,8 +30,9 @@ class CheckpointWriter {
 
   /// Reserves the snapshot. The pieces' views stay valid for the life of this object.
   /// @param parameters  what StatePiece::parameter counts in.
+  /// @param specs  the optimizer's: which state is one number for a tensor, or for the whole model.
   CheckpointWriter(const Settings& settings, Communicator& world, Device& device, std::span<const LocalParameter> parameters,
-                   std::vector<StatePiece> pieces);
+                   std::vector<StatePiece> pieces, std::span<const StateSpec> specs = {});
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
@@ -65,7 +67,7 @@ class CheckpointWriter {
   CheckpointStore store_;
   Communicator& world_;
   Device& device_;
-  std::span<const LocalParameter> parameters_;
+  std::vector<LocalParameter> places_;  ///< of pieces_: what each is a part of
   std::vector<StatePiece> pieces_;
 
   std::vector<StoredTensor> tensors_;  ///< one slice each: what this rank writes

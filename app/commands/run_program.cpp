@@ -6,6 +6,7 @@
 
 #include "commands/cli.hpp"
 #include "espalier/error.hpp"
+#include "train/phase.hpp"
 
 namespace espalier::app {
 
@@ -19,11 +20,11 @@ int launched_rank() {
   return -1;
 }
 
-int report(ExitCode code, const std::string& message) {
+int report(ExitCode code, const std::string& message, bool agreed = false) {
   const int rank = launched_rank();
   // What agree() threw names its rank already, and a recipe or a command line is wrong in the same way on every rank:
   // the first rank speaks for all of them. Anything else is this rank's own.
-  const bool shared = message.rfind("rank ", 0) == 0 || code == ExitCode::usage;
+  const bool shared = agreed || message.rfind("rank ", 0) == 0 || code == ExitCode::usage;
   if (rank > 0 && shared) return static_cast<int>(code);
   const std::string prefix = rank >= 0 && !shared ? "rank " + std::to_string(rank) + ": " : "";
   // One write, so that the lines of several ranks do not mix.
@@ -39,6 +40,8 @@ int run_program(int argc, const char* const* argv) {
     std::cout.flush();
     if (!std::cout) throw IoError("standard output: cannot be written; what was printed is not complete");
     return code;
+  } catch (const AgreedError& error) {
+    return report(error.exit_code(), error.what(), true);
   } catch (const Error& error) {
     return report(error.exit_code(), error.what());
   } catch (const std::bad_alloc&) {

@@ -19,7 +19,7 @@ void JsonlMonitor::write(std::string_view kind, const Progress& progress, std::s
   append(R"({{"kind":"{}","step":{},"samples":{},"tokens":{})", kind, progress.step, progress.samples, progress.tokens);
   for (const Metric& metric : metrics) {
     if (std::isfinite(metric.value)) {
-      append(R"(,"{}":{:.9g})", metric.name, metric.value);
+      append(R"(,"{}":{})", metric.name, metric.value);
     } else {
       append(R"(,"{}":"{}")", metric.name, metric.value);
     }

@@ -33,7 +33,11 @@ std::size_t LogMonitor::compose(const Progress& progress, std::span<const Metric
   const auto append = [&](auto format, auto... args) {
     out = fmt::format_to_n(out, static_cast<std::size_t>(end - out), fmt::runtime(format), args...).out;
   };
-  const double seconds = interval_time_ / static_cast<double>(interval_steps_);
+  const double seconds = interval_time_ / static_cast<double>(timed_steps_);
+  const double samples_per_second = interval_samples_ / interval_time_;
+  const double speed = find(metrics, metric::kSamplesPerSecond, 0);
+  const double tokens_per_sample = speed > 0 ? find(metrics, metric::kTokensPerSecond, 0) / speed : 0;
+  const double flops_per_sample = speed > 0 ? find(metrics, metric::kTflops, 0) / speed : 0;
   append(" iteration {:8d}/{:8d} | consumed samples: {:12d} | consumed tokens: {:12d} | elapsed time per iteration (s): {:.2f} |",
          progress.step, settings_.total_steps, progress.samples, progress.tokens, seconds);
   append(" learning rate: {:.3E} | global batch size: {:5d} | lm loss: {:.6E} |", find(metrics, metric::kLearningRate, 0),
@@ -43,14 +47,18 @@ std::size_t LogMonitor::compose(const Progress& progress, std::span<const Metric
          find(metrics, metric::kGradNorm, 0), static_cast<std::int64_t>(find(metrics, metric::kSkipped, 0)),
          static_cast<std::int64_t>(find(metrics, metric::kNan, 0)));
   append(" samples per second: {:.3f} | tokens per second: {:.1f} | TFLOPs: {:.3f} |",
-         find(metrics, metric::kGlobalBatch, 0) / seconds, find(metrics, metric::kTokensPerSecond, 0),
-         find(metrics, metric::kTflops, 0));
+         samples_per_second, samples_per_second * tokens_per_sample, samples_per_second * flops_per_sample);
   *out++ = '\n';
   return static_cast<std::size_t>(out - line_.data());
 }
 
 void LogMonitor::metrics(const Progress& progress, std::span<const Metric> metrics) {
+  if (first_) interval_time_ = interval_samples_ = 0, timed_steps_ = 0;
+  first_ = !seen_;
+  seen_ = true;
   interval_time_ += metric::find(metrics, metric::kStepTime, 0);
+  interval_samples_ += metric::find(metrics, metric::kGlobalBatch, 0);
+  ++timed_steps_;
   loss_sum_ += metric::find(metrics, metric::kLoss, 0);
   ++interval_steps_;
   if (terminal_) draw(progress, metrics);
@@ -58,8 +66,9 @@ void LogMonitor::metrics(const Progress& progress, std::span<const Metric> metri
   const std::size_t length = compose(progress, metrics);
   file_.write({line_.data(), length});
   if (settings_.console && !terminal_) to_stderr({line_.data(), length});
-  interval_time_ = loss_sum_ = 0;
-  interval_steps_ = 0;
+  interval_time_ = interval_samples_ = loss_sum_ = 0;
+  interval_steps_ = timed_steps_ = 0;
+  first_ = false;
 }
 
 void LogMonitor::draw(const Progress& progress, std::span<const Metric> metrics) {

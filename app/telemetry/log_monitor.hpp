@@ -38,8 +38,12 @@ class LogMonitor final : public Monitor {
   Settings settings_;
   bool terminal_ = false;
   bool drawn_ = false;
-  double interval_time_ = 0;      ///< seconds since the last line
+  double interval_time_ = 0;      ///< seconds since the last line; the first step of a process counts only in a line of its own
+  double interval_samples_ = 0;   ///< in that time
+  std::int64_t timed_steps_ = 0;  ///< in that time
   std::int64_t interval_steps_ = 0;
+  bool first_ = false;            ///< the first step is all there is since the last line
+  bool seen_ = false;             ///< any step
   double loss_sum_ = 0;
   std::chrono::steady_clock::time_point last_draw_{};
   std::array<char, 1024> line_{};

@@ -40,6 +40,32 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+/// An overflow under a moving loss scale is part of the method; anything else not finite is a NaN step.
+bool is_overflow(const Optimizer& optimizer, const Verdict& verdict) {
+  return optimizer.precision().scaled_loss && std::isfinite(verdict.loss_sum);
+}
+
+/// "h.*.mlp.dense_h_to_4h.bias (24)": names with their layer left out, in logical order, and how many there are.
+std::string names_of_group(const ParameterList& parameters, bool decays) {
+  std::vector<std::pair<std::string, int>> names;
+  for (const Parameter& parameter : parameters.all()) {
+    if (parameter.decays != decays) continue;
+    std::string name(parameter.name);
+    if (const auto end = name.find('.', 2); name.starts_with("h.") && end != std::string::npos) name.replace(2, end - 2, "*");
+    const auto known = std::ranges::find(names, name, &std::pair<std::string, int>::first);
+    if (known == names.end()) {
+      names.emplace_back(name, 1);
+    } else {
+      known->second += 1;
+    }
+  }
+  std::string text;
+  for (const auto& [name, count] : names) {
+    text += (text.empty() ? "" : ", ") + name + (name.find('*') == std::string::npos ? "" : fmt::format(" ({})", count));
+  }
+  return text;
+}
+
 LoadOptimizer parse_policy(const std::string& text) {
   if (text == "convert") return LoadOptimizer::convert;
   return text == "skip" ? LoadOptimizer::skip : LoadOptimizer::strict;
@@ -99,7 +125,7 @@ void Trainer::start_or_resume() {
   phase(session_.world(), [&] { open_monitors(found.has_value()); });
   CheckpointWriter::Settings settings{recipe_.checkpoint.save, recipe_.checkpoint.keep, recipe_.checkpoint.async};
   writer_ = std::make_unique<CheckpointWriter>(settings, session_.world(), session_.backend().device(), session_.executor().parameters(),
-                                               session_.data_parallel().state());
+                                               session_.data_parallel().state(), session_.optimizer().state());
   report_start();
 }
 
@@ -133,7 +159,7 @@ void Trainer::load(const std::filesystem::path& folder, const std::string& note)
     if (own_run) check_same_run(manifest);
     const LoadOptimizer policy = parse_policy(recipe_.checkpoint.load_optimizer);
     notes = reader.load(session_.parameters().all(), session_.executor().parameters(), session_.data_parallel().state(), policy,
-                        session_.backend().device(), session_.stream());
+                        session_.backend().device(), session_.stream(), session_.optimizer().state());
     state_ = manifest.train;
     if (policy != LoadOptimizer::skip) {
       for (const OptimizerScalar& scalar : session_.optimizer().scalars()) {
@@ -186,12 +212,7 @@ void Trainer::report_start() {
   const Grid& grid = session_.facts().grid;
   event("model", fmt::format("{} parameters; {} steps of {} samples in all, {} tokens each sample", session_.parameters().count(),
                              recipe_.train.train_steps, recipe_.train.batch.global_batch, session_.facts().model.seq_length));
-  std::int64_t decayed = 0, kept = 0;
-  for (const Parameter& parameter : session_.parameters().all()) {
-    (parameter.decays ? decayed : kept) += 1;
-    log(LogLevel::debug, "decay", fmt::format("{:8} {}", parameter.decays ? "decay" : "no decay", parameter.name));
-  }
-  event("decay", fmt::format("{} parameters decay, {} do not (log.level = \"debug\" lists them)", decayed, kept));
+  report_decay();
   event("grid", fmt::format("tensor {} x pipeline {} x data {}, {} thread{} a rank", grid.tensor, grid.pipeline, grid.data,
                             session_.threads(), session_.threads() == 1 ? "" : "s"));
   const StateBytes bytes = session_.executor().state_bytes(walks_, session_.optimizer());
@@ -204,6 +225,13 @@ void Trainer::report_start() {
   }
 }
 
+void Trainer::report_decay() {
+  for (const bool decays : {true, false}) {
+    const auto count = std::ranges::count(session_.parameters().all(), decays, &Parameter::decays);
+    event("decay", fmt::format("{} parameters with{} weight decay: {}", count, decays ? "" : "out", names_of_group(session_.parameters(), decays)));
+  }
+}
+
 ExitCode Trainer::run() {
   if (finished()) {
     event("end", fmt::format("nothing to train: step {} of {} is done", state_.step, recipe_.train.train_steps));
@@ -213,13 +241,18 @@ ExitCode Trainer::run() {
   if (recipe_.eval.at_start && state_.step == 0) evaluate("start");
   loader_ = std::make_unique<Loader>(session_.dataset(), 0, batches_, session_.facts(), recipe_.train.train_samples, state_.samples);
   StopReason stop = StopReason::none;
-  while (!finished() && stop == StopReason::none) {
-    one_step();
-    const Border border = agree_on_border();
-    stop = border.stop;
-    poll_save(border.writing);
-    if (evaluation_ && recipe_.eval.interval > 0 && state_.step % recipe_.eval.interval == 0 && !finished()) evaluate("step");
-    if (recipe_.checkpoint.save_interval > 0 && state_.step % recipe_.checkpoint.save_interval == 0) save();
+  try {
+    while (!finished() && stop == StopReason::none) {
+      one_step();
+      const Border border = agree_on_border();
+      stop = border.stop;
+      poll_save(border.writing);
+      if (evaluation_ && recipe_.eval.interval > 0 && state_.step % recipe_.eval.interval == 0 && !finished()) evaluate("step");
+      if (recipe_.checkpoint.save_interval > 0 && state_.step % recipe_.checkpoint.save_interval == 0) save();
+    }
+  } catch (const AgreedError&) {
+    rescue_save();
+    throw;
   }
   if (saved_step_ != state_.step) save();
   finish_save();
@@ -228,7 +261,8 @@ ExitCode Trainer::run() {
     return ExitCode::interrupted;
   }
   if (recipe_.eval.at_end) evaluate("end");
-  event("end", fmt::format("all {} steps are done", state_.step));
+  event("end", fmt::format("all {} steps are done: {} applied, {} skipped, {} samples consumed", state_.step, state_.applied_steps,
+                           state_.skipped_steps, state_.samples));
   for (const auto& monitor : monitors_) monitor->flush();
   return ExitCode::ok;
 }
@@ -244,11 +278,17 @@ void Trainer::one_step() {
   settings.lr = rates_.rate(state_.samples);
   settings.clip = recipe_.train.clip_grad;
   settings.applied_steps = state_.applied_steps + 1;
-  const Verdict verdict = session_.executor().train_step(walk, source, settings, session_.optimizer());
+  Verdict verdict;
+  try {
+    verdict = session_.executor().train_step(walk, source, settings, session_.optimizer());
+  } catch (const NumericsError& error) {
+    throw AgreedError(error.exit_code(), error.what());  // the optimizer's, about the verdict that all ranks share
+  }
   state_.step += 1;
   state_.samples += batch.shape.global_batch;
   count_verdict(verdict);
   record_step(verdict, batch.shape.global_batch, settings.lr, seconds_since(step_start_));
+  alike([&] { apply_policy(verdict); });
 }
 
 void Trainer::count_verdict(const Verdict& verdict) {
@@ -259,10 +299,12 @@ void Trainer::count_verdict(const Verdict& verdict) {
   }
   state_.skipped_steps += 1;
   state_.consecutive_skipped += 1;
-  // An overflow under a moving loss scale is part of the method; anything else not finite is a NaN step.
-  const bool overflow = session_.optimizer().precision().scaled_loss && std::isfinite(verdict.loss_sum);
-  if (!overflow) state_.nan_steps += 1;
-  if (recipe_.train.nan_policy == NanPolicy::stop && !overflow) {
+  if (!is_overflow(session_.optimizer(), verdict)) state_.nan_steps += 1;
+}
+
+void Trainer::apply_policy(const Verdict& verdict) const {
+  if (verdict.finite) return;
+  if (recipe_.train.nan_policy == NanPolicy::stop && !is_overflow(session_.optimizer(), verdict)) {
     throw NumericsError(fmt::format("step {}: the gradient of {} is not finite (train.nan_policy = \"stop\"); weights are as before it",
                                     state_.step, verdict.first_bad));
   }
@@ -341,6 +383,14 @@ void Trainer::finish_save() {
   if (!writer_->in_flight()) return;
   const auto folder = writer_->publish();
   event("checkpoint", fmt::format("successfully saved checkpoint {}", folder.string()));
+}
+
+void Trainer::rescue_save() {
+  try {
+    finish_save();
+  } catch (const AgreedError& error) {
+    if (session_.world().rank() == 0) log(LogLevel::error, "checkpoint", error.what());
+  }
 }
 
 Manifest Trainer::manifest() const {

@@ -53,12 +53,16 @@ class Trainer {
 
   void one_step();
   void count_verdict(const Verdict& verdict);
+  void apply_policy(const Verdict& verdict) const;
+  void report_decay();
   void record_step(const Verdict& verdict, std::int64_t samples, double lr, double seconds);
   Border agree_on_border();
   void evaluate(std::string_view when);
   void save();
   void poll_save(bool writing);
   void finish_save();
+  /// After an error that all ranks share: the save in flight is still worth having.
+  void rescue_save();
   Manifest manifest() const;
 
   Progress progress() const;

@@ -7,6 +7,9 @@
 #   One program, for each n an entry NAME.np<n> that runs mpiexec -n <n>. See support/mpi_test.hpp.
 # espalier_add_script_test(NAME COMMAND command... [LABELS ...] [TIMEOUT seconds] [ENVIRONMENT ...] [WORKING_DIRECTORY dir])
 #
+# espalier_add_job_test(NAME SOURCES file... [the options of espalier_add_test])
+#   Starts the trainer itself, alone and under mpiexec, with support/trainer_job.hpp; loads the plugins of tests/faults, too.
+#
 # The programs see ESPALIER_FIXTURES_DIR, ESPALIER_SOURCE_DIR, ESPALIER_PLUGIN_DIR and TRAINER_EXE, each a string literal; those that start the
 # trainer or load plugins name them in NEEDS, so that building the one test builds what it needs.
 include_guard(GLOBAL)
@@ -108,4 +111,18 @@ function(espalier_add_script_test name)
   _espalier_test_labels(labels ${name} ${arg_LABELS})
   add_test(NAME ${name} COMMAND ${arg_COMMAND} WORKING_DIRECTORY "${arg_WORKING_DIRECTORY}")
   set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${arg_ENVIRONMENT}")
+endfunction()
+
+function(espalier_add_job_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;ENVIRONMENT;NEEDS")
+  espalier_add_test(
+    ${name}
+    SOURCES ${arg_SOURCES}
+    LIBRARIES ${arg_LIBRARIES} espalier_trainer_job
+    LABELS ${arg_LABELS}
+    ENVIRONMENT ${arg_ENVIRONMENT}
+    TIMEOUT ${arg_TIMEOUT}
+    NEEDS trainer faults parallel_zero optim_fp32 optim_bf16 optim_fp16 kernels_fused data_indexed ${arg_NEEDS})
+  target_compile_definitions(${name} PRIVATE FAULTS_DIR="${PROJECT_BINARY_DIR}/tests/faults/plugins")
+  set_tests_properties(${name} PROPERTIES PROCESSORS 2)
 endfunction()

@@ -1,6 +1,9 @@
 // One model code for every topology: splits over tensor, pipeline and data groups, with and without sequence
 // parallelism and with backward in halves, give the float64 truth of the fixtures, and dropout does not depend on who
 // computes.
+#include <algorithm>
+
+#include "model/decoder.hpp"
 #include "parity/model/rig.hpp"
 #include "support/mpi_test.hpp"
 
@@ -94,6 +97,44 @@ TEST_F(TopologyTest, DropoutDoesNotDependOnWhoComputes) {
     EXPECT_NEAR(many.loss, one.loss, 5e-6);
     EXPECT_NEAR(many.norm, one.norm, 1e-5 * one.norm);
   });
+}
+
+TEST_F(TopologyTest, EvaluationCountsEveryTokenOnce) {
+  const SafetensorsFile fixture(model_fixture("tiny_b/fwd_bwd.safetensors"));
+  const FileTensor& tokens = fixture.at("input_ids");
+  const double loss = read_json_fixture("tiny_b/fwd_bwd.json")["loss"].get<double>();
+  for_each([&](const Topology& topology) {
+    const std::int64_t share = 2 / topology.data;
+    const Walk walk{Mode::forward_only, 1, tokens.shape.back() - 1, static_cast<int>(share)};
+    Rig rig("tiny_b/hf", options(topology), {walk});
+    TokenBatches batches(tokens, 1, share * rig.facts().grid.data_rank, share);
+    const EvalResult result = rig.executor().evaluate(walk, batches);
+    EXPECT_EQ(result.tokens, 2 * batches.seq());
+    EXPECT_NEAR(result.loss_sum / static_cast<double>(result.tokens), loss, 5e-6);
+  });
+}
+
+TEST_F(TopologyTest, TensorRanksDecodeTheSameTokens) {
+  const nlohmann::json generation = read_json_fixture("tiny_b/generate.json")["generations"][2];
+  Topology topology{"tensor", world_->size(), 1, 1, false};
+  const Walk walk{Mode::forward_only, 1, 8, 1};
+  Rig rig("tiny_b/hf", options(topology), {walk});
+  DecoderSetup setup;
+  setup.facts = &rig.facts();
+  setup.parameters = &rig.parameters();
+  setup.local = rig.executor().parameters();
+  setup.backend = &rig.backend();
+  setup.tensor = &rig.tensor();
+  setup.data = &rig.data();
+  Decoder decoder(setup, 1, 64, 7);
+  std::vector<float> logits(static_cast<std::size_t>(decoder.columns()));
+  decoder.extend(0, generation["prompt"].get<std::vector<std::int32_t>>(), logits);
+  for (const auto& expected : generation["output"]) {
+    const auto token = static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+    ASSERT_EQ(token, expected.get<std::int32_t>());
+    const Decoder::Next next{0, token};
+    decoder.step(std::span(&next, 1), logits);
+  }
 }
 
 TEST_F(TopologyTest, ZeroStagesAreEqualToTheBit) {

@@ -1,0 +1,141 @@
+// What all stages must agree on, and what they may not wait for.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <limits>
+
+#include "ranks/pipeline/pipeline_run.hpp"
+#include "support/mpi_test.hpp"
+
+namespace espalier {
+namespace {
+
+using namespace testing_support;
+
+class HostStream final : public Stream {};
+
+class Stages : public testing::Test {
+ protected:
+  Stages() : world_(make_world_communicator()) { options_.pipeline = world_->size(); }
+  /// Whether a number is the same on all ranks.
+  bool same(double value) {
+    double ends[2] = {value, -value};
+    world_->run(
+        {Verb::all_reduce, View::vector(ends, 2, DType::f64), View::vector(ends, 2, DType::f64), Reduce::max, 0, 0},
+        stream_);
+    return ends[0] == -ends[1];
+  }
+  bool last() const { return world_->rank() == world_->size() - 1; }
+
+  std::unique_ptr<Communicator> world_;
+  HostStream stream_;
+  RunOptions options_;
+};
+
+// Case X16: every message far above what MPI sends without waiting for the other side.
+TEST_F(Stages, MessagesOfEightMebibytesDoNotWaitForEachOther) {
+  options_.micro_batches = 2;
+  options_.more = {"model.layers=" + std::to_string(world_->size() * 2 - 2),
+                   "parallel.pipeline.cut=slots",
+                   "model.hidden=16",
+                   "model.heads=1",
+                   "model.ffn=16",
+                   "model.seq_length=8",
+                   "model.attention_dropout=0",
+                   "model.hidden_dropout=0",
+                   "train.micro_batch_size=16384",
+                   "backend.plugin=kernels_fused"};
+  options_.schedule = "interleaved";
+  PipelineRun run(*world_, options_);
+  const Verdict verdict = run.step();
+  EXPECT_TRUE(verdict.finite);
+  EXPECT_TRUE(same(verdict.norm));
+}
+
+// Case X11: ten steps of ZeRO 1; both copies of the tied embedding stay equal to the bit.
+TEST_F(Stages, BothCopiesOfTheTiedEmbeddingStayEqual) {
+  for (const char* optimizer : {"optim_fp32", "optim_bf16"}) {
+    options_.more = {std::string("optimizer.plugin=") + optimizer, "parallel.data.stage=1"};
+    PipelineRun run(*world_, options_);
+    std::vector<std::byte> before = run.tied_copy();
+    for (int step = 0; step < 10; ++step) {
+      run.step();
+      std::vector<std::byte> mine = run.tied_copy();
+      EXPECT_EQ(mine.empty(), world_->rank() != 0 && !last());
+      std::vector<std::byte> first = mine;
+      if (world_->rank() != 0) first.resize(before.size());
+      if (mine.empty()) continue;
+      const View view = View::vector(first.data(), std::ssize(first), DType::u8);
+      if (world_->rank() == 0) {
+        world_->run({Verb::send, view, {}, Reduce::sum_rank_order, world_->size() - 1, 0}, stream_);
+      } else {
+        world_->run({Verb::receive, {}, view, Reduce::sum_rank_order, 0, 0}, stream_);
+        EXPECT_EQ(first, mine) << optimizer << " step " << step;
+      }
+      EXPECT_NE(mine, before) << "it learns";
+      before = mine;
+    }
+  }
+}
+
+// Case X01: a tied gradient of norm 10, on both ends, counts once (not 14.142).
+TEST_F(Stages, TheTiedGradientCountsOnce) {
+  PipelineRun run(*world_, options_);
+  run.data().after_reduce = [&](Do what) {
+    const bool end = world_->rank() == 0 || last();
+    if (what != (end && world_->size() > 1 ? Do::reduce_tied_gradients : Do::reduce_gradients)) return;
+    const int tied = run.position_of("word_embeddings.weight");
+    for (int p = 0; p < static_cast<int>(run.executor().parameters().size()); ++p) {
+      const View gradient = run.data().gradient(p, 0).where;
+      const double norm = p == tied ? 10.0 : 0.0;
+      const double value = norm / std::sqrt(static_cast<double>(gradient.elements()));
+      for (std::int64_t i = 0; i < gradient.elements(); ++i) gradient.as<float>()[i] = static_cast<float>(value);
+    }
+  };
+  const Verdict verdict = run.step();
+  // The verdict divides by micro-batches, and by the share of targets that count.
+  const double nominal = 2.0 * 16 * options_.micro_batches;
+  const double factor = nominal / static_cast<double>(verdict.tokens) / options_.micro_batches;
+  EXPECT_NEAR(verdict.norm, 10.0 * factor, 1e-5);
+}
+
+// Case P03: an overflow on one stage alone; all skip that step and lower the same scale.
+TEST_F(Stages, AllSkipWhatOneStageCannotTake) {
+  options_.more = {"optimizer.plugin=optim_fp16", "optimizer.hysteresis=1"};
+  PipelineRun run(*world_, options_);
+  int step = 0;
+  run.data().after_reduce = [&](Do what) {
+    if (step != 3 || what != Do::reduce_gradients || !last()) return;
+    const int p = run.position_of("ln_f.weight");
+    ASSERT_GE(p, 0);
+    run.data().gradient(p, 0).where.as<float>()[3] = std::numeric_limits<float>::infinity();
+  };
+  for (step = 1; step <= 4; ++step) {
+    const double scale = run.session().optimizer().loss_scale();
+    const auto before = run.masters();
+    const Verdict verdict = run.step();
+    EXPECT_EQ(verdict.finite, step != 3);
+    EXPECT_TRUE(same(run.session().optimizer().loss_scale()));
+    EXPECT_EQ(run.masters() == before, step == 3) << "step " << step;
+    if (step == 3) {
+      EXPECT_EQ(verdict.first_bad, "ln_f.weight");
+      EXPECT_LT(run.session().optimizer().loss_scale(), scale);
+    }
+  }
+}
+
+TEST_F(Stages, TheLossReachesAllRanks) {
+  PipelineRun run(*world_, options_);
+  const Verdict verdict = run.step();
+  EXPECT_GT(verdict.loss_sum, 0);
+  EXPECT_TRUE(same(verdict.loss_sum));
+  EXPECT_TRUE(same(verdict.norm));
+  const double valid = run.evaluate();
+  EXPECT_GT(valid, 0);
+  EXPECT_TRUE(same(valid));
+}
+
+}  // namespace
+}  // namespace espalier

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "model/initialise.hpp"
 #include "parity/model/sequence_double.hpp"
 #include "session/builtins.hpp"
 #include "support/doubles/gpipe_double.hpp"
@@ -141,10 +142,22 @@ void Rig::make_strategies(const RigOptions& options) {
 Rig::Rig(const std::string& folder, const RigOptions& options, const std::vector<Walk>& walks)
     : host_(std::vector<std::filesystem::path>{std::filesystem::path(ESPALIER_PLUGIN_DIR)}),
       threads_(make_thread_pool(1)) {
+  const HuggingFaceFolder model(model_fixture(folder));
+  build(model.shape(), options, walks);
+  load_weights(model, *parameters_, executor_->parameters(), *data_, *backend_);
+}
+
+Rig::Rig(const ModelShape& shape, const RigOptions& options, const std::vector<Walk>& walks)
+    : host_(std::vector<std::filesystem::path>{std::filesystem::path(ESPALIER_PLUGIN_DIR)}),
+      threads_(make_thread_pool(1)) {
+  build(shape, options, walks);
+  initialise(shape, {0.2, EmbeddingInit::normal, 11}, executor_->parameters(), *data_, *backend_);
+}
+
+void Rig::build(const ModelShape& shape, const RigOptions& options, const std::vector<Walk>& walks) {
   start_log(0, 1, LogLevel::warning);
   add_builtins(host_);
-  const HuggingFaceFolder model(model_fixture(folder));
-  services_.facts.model = model.shape();
+  services_.facts.model = shape;
   services_.facts.model.attention_dropout = services_.facts.model.hidden_dropout = options.dropout;
   if (options.tokenizer_vocab > 0) services_.facts.model.tokenizer_vocab = options.tokenizer_vocab;
   services_.threads = threads_.get();
@@ -174,7 +187,6 @@ Rig::Rig(const std::string& folder, const RigOptions& options, const std::vector
   setup.recompute = options.recompute;
   executor_ = std::make_unique<Executor>(setup);
   executor_->bind(walks, *used_optimizer_);
-  load_weights(model, *parameters_, executor_->parameters(), *data_, *backend_);
 }
 
 Outcome run_forward_backward(const std::string& model, const RigOptions& options, std::int64_t samples_per_batch) {

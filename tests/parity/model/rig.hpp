@@ -96,6 +96,8 @@ class Rig {
  public:
   /// @param folder  below tests/fixtures/model: "tiny_a/hf".
   Rig(const std::string& folder, const RigOptions& options, const std::vector<Walk>& walks);
+  /// A model of a shape of its own, its weights from a seed.
+  Rig(const ModelShape& shape, const RigOptions& options, const std::vector<Walk>& walks);
 
   Executor& executor() { return *executor_; }
   Optimizer& optimizer() { return *used_optimizer_; }
@@ -112,6 +114,7 @@ class Rig {
   template <class Interface>
   Owned<Interface> make(const std::string& plugin, const ConfigTable& options = {});
 
+  void build(const ModelShape& shape, const RigOptions& options, const std::vector<Walk>& walks);
   void make_groups(const RigOptions& options);
   void make_strategies(const RigOptions& options);
 

@@ -115,22 +115,26 @@ TEST_P(Training, EachHyperParameterMatters) {
   }
 }
 
-TEST_P(Training, Bf16StaysNearFloat64) {
-  const SafetensorsFile truth(model_fixture(model() + "/adamw.safetensors"));
-  const nlohmann::json facts = read_json_fixture(model() + "/adamw.json");
+/// Ten steps in 16 bits: all activations are rounded, so the wider bounds that the fixture's README advises hold.
+void expect_near_float64(const std::string& model, const RigOptions& options) {
+  const SafetensorsFile truth(model_fixture(model + "/adamw.safetensors"));
+  const nlohmann::json facts = read_json_fixture(model + "/adamw.json");
   const FileTensor& tokens = truth.at("batches");
   const Walk walk{Mode::train, 1, tokens.shape.back() - 1, 2};
-  Rig rig(model() + "/hf", options("optim_bf16"), {walk});
+  Rig rig(model + "/hf", options, {walk});
   for (int s = 1; s <= 10; ++s) {
     TokenBatches batches(rows(tokens, 2 * (s - 1), 2), tokens.shape.back(), 1);
     const Verdict verdict = step(rig, walk, batches, 1e-3, 1.0, s);
+    EXPECT_TRUE(verdict.finite);
     const auto at = static_cast<std::size_t>(s - 1);
-    // All activations are BF16 here: the wider of the two bounds the fixture's README advises.
     EXPECT_NEAR(mean_loss(verdict), facts["loss"][at].get<double>(), 1e-2) << "step " << s;
     const double norm = facts["grad_norm_before_clip"][at].get<double>();
     EXPECT_NEAR(verdict.norm, norm, 0.015 * norm) << "step " << s;
   }
 }
+
+TEST_P(Training, Bf16StaysNearFloat64) { expect_near_float64(model(), options("optim_bf16")); }
+TEST_P(Training, Fp16WithALossScaleStaysNearFloat64) { expect_near_float64(model(), options("optim_fp16")); }
 
 std::string name_of(const ::testing::TestParamInfo<std::tuple<std::string, std::string>>& info) {
   return std::get<0>(info.param) + "_" + std::get<1>(info.param);

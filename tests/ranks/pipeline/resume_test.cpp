@@ -110,13 +110,12 @@ TEST_P(Resume, AnyNumberOfStagesGoesOnToTheBit) {
   train("changing", false, 2, "zero_bubble", 2);
   train("changing", false, 1, "1f1b", 4);
   train("changing", false, all, "gpipe", 0);
-  EXPECT_EQ(steps_["straight"], steps_["changing"]);
-
   train("tied", true, 2, "1f1b", 0);
   train("tied_changing", true, all, "zero_bubble", 3);
   train("tied_changing", true, 2, "interleaved", 0);
-  EXPECT_EQ(steps_["tied"], steps_["tied_changing"]);
-  if (world_->rank() == 0) {
+  if (world_->rank() == 0) {  // who takes part in all of them
+    EXPECT_EQ(steps_["straight"], steps_["changing"]);
+    EXPECT_EQ(steps_["tied"], steps_["tied_changing"]);
     EXPECT_EQ(steps_["straight"].size(), 6u);
     EXPECT_EQ(steps_["tied"].size(), 6u);
   }

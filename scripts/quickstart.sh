@@ -41,7 +41,7 @@ bash scripts/install-deps.sh
 
 begin "2/6 build"
 if [ ! -f build/CMakeCache.txt ]; then
-  cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DESPALIER_TESTS=OFF
+  cmake -S . -B build -G Ninja  # the build that scripts/test.sh continues
 fi
 cmake --build build --target trainer data_indexed kernels_fused optim_bf16 optim_fp16 optim_fp32 parallel_zero
 trainer=build/app/trainer

@@ -1,6 +1,6 @@
-# cmake -DBUILD_DIR=... -DSOURCE_DIR=... -DWORK_DIR=... -DCXX=... -DCXX_FLAGS=... [-DOTHER_CXX=...] -P outside_test.cmake
+# cmake -DBUILD_DIR=... -DSOURCE_DIR=... -DWORK_DIR=... -DCXX=... -DCXX_FLAGS=... -DMPIEXEC=... [-DOTHER_CXX=...] -P outside_test.cmake
 #
-# Installs the build into a folder of its own and does what a third party does with it: builds the example plugin, the plugin of
+# Installs the build into a folder of its own and does what a third party does with it: builds the example plugins, the plugin of
 # docs/plugin-guide.md and a host program, each a project outside the tree, and loads the plugins with the program; with OTHER_CXX,
 # builds and loads the example with another compiler of the same C++ library too; and trains with the
 # installed trainer and the example's optimizer.
@@ -49,6 +49,7 @@ set(prefix "${WORK_DIR}/install")
 run("installing" "${CMAKE_COMMAND}" --install "${BUILD_DIR}" --prefix "${prefix}")
 
 build(lion "${SOURCE_DIR}/examples/plugins/lion")
+build(waves "${SOURCE_DIR}/examples/plugins/waves")
 file(READ "${SOURCE_DIR}/docs/plugin-guide.md" guide)
 extract_block("${guide}" "`src/plugin.cpp`:" cpp "${WORK_DIR}/guide_source/src/plugin.cpp")
 extract_block("${guide}" "`CMakeLists.txt`:" cmake "${WORK_DIR}/guide_source/CMakeLists.txt")
@@ -92,4 +93,25 @@ endforeach()
 if(NOT count EQUAL 40 OR NOT last_loss LESS 4.0 OR NOT first_loss GREATER 5.2)
   message(FATAL_ERROR "expected 40 steps from a loss above 5.2 to one below 4.0, found ${count} steps, ${first_loss} to ${last_loss}")
 endif()
+
+# A schedule from outside: its losses are those of the trainer's own, and its unsound variant is refused with the instruction.
+set(ENV{ESPALIER_PLUGIN_PATH} "${WORK_DIR}/waves/lib/espalier/plugins")
+foreach(plugin IN ITEMS pipeline_waves parallel_pipeline)
+  run("training with ${plugin}" "${MPIEXEC}" -n 2 "${prefix}/bin/trainer" train "${SOURCE_DIR}/tests/sdk/outside/waves.toml" --set
+      "run.dir=${WORK_DIR}/${plugin}" --set parallel.pipeline.plugin=${plugin})
+  file(READ "${WORK_DIR}/${plugin}/metrics.jsonl" ${plugin}_steps)
+  string(REGEX MATCHALL "\"lm loss\":[0-9.]+" ${plugin}_steps "${${plugin}_steps}")
+endforeach()
+list(LENGTH pipeline_waves_steps count)
+if(NOT count EQUAL 3 OR NOT pipeline_waves_steps STREQUAL parallel_pipeline_steps)
+  message(FATAL_ERROR "expected 3 equal losses, found ${pipeline_waves_steps} and ${parallel_pipeline_steps}")
+endif()
+execute_process(
+  COMMAND "${MPIEXEC}" -n 2 "${prefix}/bin/trainer" train "${SOURCE_DIR}/tests/sdk/outside/waves.toml" --set
+          "run.dir=${WORK_DIR}/unsound" --set parallel.pipeline.backward=descending
+  RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+if(status EQUAL 0)
+  message(FATAL_ERROR "an unsound schedule trained:\n${output}")
+endif()
+must_contain("${output}" "is unsound: stage 0, instruction 9 (backward of micro-batch 3, chunk 0): gradients must be added in ascending order")
 file(REMOVE_RECURSE "${WORK_DIR}")

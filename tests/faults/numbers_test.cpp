@@ -198,6 +198,23 @@ TEST(Bf16, NormsAreThoseOfFp32) {
   EXPECT_EQ(again.steps()[0].at("grad norm"), narrow[0].at("grad norm"));
 }
 
+// P09 in a whole run: 512 micro-batches of one sample sum to what 8 of 64 do; a BF16 accumulator would stop growing on
+// the way.
+TEST(Bf16, ManyMicroBatchesAddUp) {
+  const auto norm = [](const std::string& micro_batch) {
+    TrainerJob job("micro_" + micro_batch);
+    job.set("optimizer.plugin", "\"optim_bf16\"").set("train.train_iters", "1").set("train.global_batch_size", "512");
+    job.set("train.micro_batch_size", micro_batch)
+        .set("model.layers", "1")
+        .set("model.hidden", "8")
+        .set("model.heads", "1");
+    job.set("model.seq_length", "4").expect(0);
+    return number(job.steps()[0], "grad norm");
+  };
+  const double few = norm("64");
+  EXPECT_NEAR(norm("1"), few, 0.005 * few);
+}
+
 // P17: with zero gradients and decay 0.1 matrices shrink and nothing else moves.
 TEST(Decay, TouchesMatricesOnly) {
   TrainerJob job("decay");

@@ -1,6 +1,7 @@
 // R01: what one rank alone meets, in any phase, ends the whole job within ten seconds, and is told once with its rank.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 
 #include <chrono>
@@ -119,6 +120,33 @@ TEST(OneRank, CannotWriteItsPartOfACheckpoint) {
     // With room again the run goes on from there.
     job.ranks(2).rank_commands({{}, {}}).set("train.train_iters", "6").expect(0);
     EXPECT_EQ(job.steps().size(), 6u);
+  }
+}
+
+// C18: a disk that fills up. The save that does not fit is refused before it starts, by all ranks, with path, bytes
+// needed and errno; what was saved before stays.
+TEST(FullDisk, IsToldBeforeASaveStarts) {
+  for (const int ranks : {1, 2}) {
+    TrainerJob job("disk");
+    const auto disk = job.folder() / "disk";
+    std::filesystem::create_directory(disk);
+    if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=2400k") != 0)
+      GTEST_SKIP() << "no right to mount a small file system";
+    job.set("checkpoint.save", "\"" + disk.string() + "\"")
+        .set("checkpoint.save_interval", "1")
+        .set("train.train_iters", "9")
+        .ranks(ranks);
+    const Ended ended = job.run(30);
+    EXPECT_EQ(ended.code, 4) << ended.output;
+    EXPECT_EQ(count_of(ended.output, disk.string() + ": a checkpoint needs "), 1) << ended.output;
+    EXPECT_EQ(count_of(ended.output, "(errno 28)"), 1) << ended.output;
+    EXPECT_EQ(count_of(ended.output, "; checkpoint 0.4 MiB"), 1) << ended.output;
+    std::string name;
+    std::ifstream(disk / "latest") >> name;
+    ASSERT_TRUE(name.starts_with("step_")) << name;
+    EXPECT_EQ(difference_of_checkpoints(disk / name, disk / name), "") << "the newest checkpoint cannot be read";
+    EXPECT_EQ(std::stoi(name.substr(5)) + 1, job.steps().back().at("step").get<int>());
+    ::umount2(disk.c_str(), MNT_DETACH);
   }
 }
 

@@ -1,9 +1,11 @@
 #include "support/trainer_job.hpp"
 
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -39,6 +41,12 @@ TrainerJob::TrainerJob(const std::string& name) : folder_(scratch() / (name + "_
   tables_["optimizer"]["plugin"] = "\"optim_fp32\"";
   tables_["backend"]["plugin"] = "\"reference\"";
   tables_["data"]["plugin"] = "\"synthetic\"";
+}
+
+TrainerJob::~TrainerJob() {
+  if (folder_.empty() || testing::Test::HasFailure() || std::uncaught_exceptions() > 0) return;
+  std::error_code ignored;
+  fs::remove_all(folder_, ignored);
 }
 
 TrainerJob& TrainerJob::set(const std::string& key, const std::string& value) {

@@ -20,6 +20,10 @@ class TrainerJob {
   /// micro-batches of 2.
   /// @param name  of its folder, which is emptied.
   explicit TrainerJob(const std::string& name);
+  /// Removes the folder, unless the test has failed.
+  ~TrainerJob();
+  TrainerJob(TrainerJob&&) = default;
+  TrainerJob& operator=(TrainerJob&&) = delete;
 
   /// @param key  "train.lr".
   /// @param value  as TOML has it: strings with their quotes.

@@ -51,6 +51,9 @@ class Model {
   /// Both halves, block by block, so that slots close early.
   void backward(int chunk, int micro_batch, double loss_scale, double* sums);
 
+  /// Whether every rank of the tensor group holds all rows of the residual stream (no sequence parallelism).
+  bool same_rows_on_tensor_ranks() const { return tokens_.outside == tokens_.count(); }
+
   void watch_logits(LogitsSink* sink) { sink_ = sink; }
 
  private:

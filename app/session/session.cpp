@@ -108,6 +108,7 @@ void Session::make_model() {
   setup.data = data_parallel_.get();
   setup.world = wrapped_world_.get();
   setup.pipeline_group = pipeline_group_.get();
+  setup.tensor_group = tensor_group_.get();
   setup.recompute = recipe_.train.recompute;
   executor_ = std::make_unique<Executor>(setup);
 }

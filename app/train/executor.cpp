@@ -90,7 +90,7 @@ class Executor::Impl {
                                                  std::span<const Walk> walks) const {
     DryRun dry(context_, parameters_);
     Model model(dry.context(), parts_, parameters_, walks);
-    Messages messages(*setup_.pipeline_group, *setup_.pipeline, dry.context().stream, true);
+    Messages messages(*setup_.pipeline_group, *setup_.pipeline, nullptr, dry.context().stream, true);
     struct NoBatches final : BatchSource {
       MicroBatch micro_batch(int) override { return {}; }
     } batches;
@@ -112,7 +112,8 @@ class Executor::Impl {
     arena_.reserve(device, bytes, slots);
     slopes_ = load_slopes(context_);
     model_ = std::make_unique<Model>(context_, parts_, parameters_, walks);
-    messages_ = std::make_unique<Messages>(*setup_.pipeline_group, *setup_.pipeline, context_.stream, false);
+    Communicator* scatters = setup_.pipeline->scatters_messages() ? setup_.tensor_group : nullptr;
+    messages_ = std::make_unique<Messages>(*setup_.pipeline_group, *setup_.pipeline, scatters, context_.stream, false);
     verdict_ = std::make_unique<VerdictMaker>(*setup_.parameters, *setup_.backend, *setup_.world);
   }
 

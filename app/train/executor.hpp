@@ -31,6 +31,7 @@ struct ExecutorSetup {
   Communicator* world =
       nullptr;  ///< sums the verdict; wrapped for the device where the backend has its own collectives
   Communicator* pipeline_group = nullptr;  ///< sends and receives; a rank in it is a stage
+  Communicator* tensor_group = nullptr;    ///< gathers what a pipeline scatters; null: it scatters nothing
   Recompute recompute = Recompute::none;
 };
 
@@ -69,7 +70,8 @@ class Executor {
   /// Makes all schedules, sizes and reserves the arena, binds the data strategy. Each later step and evaluation must be
   /// one of these.
   /// @param walks  every (micro-batch size, sequence length, count) of training and evaluation that the run will reach.
-  /// @throws ConfigError when the schedule does not accept a count; PluginError when its lists are unsound (check_schedule);
+  /// @throws ConfigError when the schedule does not accept a count; PluginError when its lists are unsound
+  /// (check_schedule);
   ///         DeviceError when memory is short.
   void bind(std::span<const Walk> walks, const Optimizer& optimizer);
 

@@ -16,8 +16,9 @@ enum class MessageKind : std::uint8_t { activation, gradient };
 /// that the arena's slots close in the same order in a dry walk and in a run.
 class Messages {
  public:
+  /// @param tensor  where not null, its ranks each send their part of what all of them hold, and gather it before use.
   /// @param dry  opens and closes slots, but sends nothing.
-  Messages(Communicator& group, const PipelineParallel& pipeline, Stream* stream, bool dry);
+  Messages(Communicator& group, const PipelineParallel& pipeline, Communicator* tensor, Stream* stream, bool dry);
 
   void send(MessageKind kind, const Instruction& at, Model& model);
   void receive(MessageKind kind, const Instruction& at, Model& model);
@@ -34,12 +35,16 @@ class Messages {
     Request request;
     Instruction at;
     bool open = false;
+    View whole;  ///< of a receive: what is gathered from the parts; empty where no part was sent
   };
   int tag(MessageKind kind, int part, int micro_batch) const;
+  bool scatters(const Model& model) const;
+  View own_part(const View& whole) const;
   void finish_send(MessageKind kind, Model& model);
 
   Communicator& group_;
   const PipelineParallel& pipeline_;
+  Communicator* tensor_;
   Stream* stream_;
   bool dry_;
   std::array<Open, 2> sends_;      // the open one of each kind

@@ -23,9 +23,11 @@ Options read_options(const ConfigView& config, int stages) {
   }
   if (stages == 1) options.chunks = 1;
 
+  options.scatter_gather = config.boolean("scatter_gather");
   const std::string cut = config.string("cut");
   if (cut == "parameters") options.cut = Cut::parameters;
   if (cut == "slots") options.cut = Cut::slots;
+  if (cut == "cost") options.cut = Cut::cost;
   if (config.has("parts")) {
     if (config.given("cut")) config.fail("parts", "cut is given too; the parts come from one of them");
     options.cut = Cut::list;

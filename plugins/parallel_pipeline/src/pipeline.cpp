@@ -29,6 +29,9 @@ std::vector<int> Pipeline::cut(std::span<const double> layer_cost) const {
     case Cut::slots:
       first = cut_slots(layers, parts);
       break;
+    case Cut::cost:
+      first = cut_weights(layer_cost, parts);
+      break;
     case Cut::list:
       first = cut_list(options_.parts);
       break;

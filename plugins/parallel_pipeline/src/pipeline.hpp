@@ -17,6 +17,7 @@ class Pipeline final : public PipelineParallel {
   std::vector<int> cut(std::span<const double> layer_cost) const override;
   Reason accepts(Mode mode, int micro_batches) const override;
   std::vector<Instruction> schedule(Mode mode, int stage, int micro_batches) const override;
+  bool scatters_messages() const override { return options_.scatter_gather; }
 
  private:
   Orders orders(Mode mode, int micro_batches) const;

@@ -96,8 +96,9 @@ TEST_F(Equal, StagesOfATiedModel) {
 
 TEST_F(Equal, EveryCutToTheBit) {
   const RunResult expected = run(stages(2), 2);
-  for (const char* cut : {"parallel.pipeline.cut=slots", "parallel.pipeline.cut=parameters",
-                          "parallel.pipeline.parts=[1, 9]", "parallel.pipeline.parts=[9, 1]"}) {
+  for (const char* cut :
+       {"parallel.pipeline.cut=slots", "parallel.pipeline.cut=parameters", "parallel.pipeline.cut=cost",
+        "parallel.pipeline.parts=[1, 9]", "parallel.pipeline.parts=[9, 1]"}) {
     RunOptions options = stages(2, "zero_bubble");
     options.more = {cut};
     const RunResult result = run(options, 2);
@@ -132,6 +133,23 @@ TEST_F(Equal, WithDataParallelism) {
   both.schedule = "1f1b";
   const RunResult sharded = run(both, 6);
   if (compares()) expect_same_bits(zero, sharded, "ZeRO 0 and 1");
+}
+
+TEST_F(Equal, WithTensorParallelism) {
+  if (ranks() < 4) return;
+  const RunResult expected = run(stages(1), 6);
+  for (const char* sequence : {"false", "true"}) {
+    RunOptions both = stages(2, "zero_bubble");
+    both.tensor = 2;
+    both.more = {std::string("parallel.tensor.sequence_parallel=") + sequence};
+    const RunResult result = run(both, 6);
+    if (compares())
+      expect_near(expected, result, 1e-5, std::string("pipeline 2 x tensor 2, sequence parallel ") + sequence);
+    both.more.push_back("parallel.pipeline.scatter_gather=true");
+    both.schedule = "1f1b";
+    const RunResult scattered = run(both, 6);
+    if (compares()) expect_same_bits(result, scattered, "scatter_gather");
+  }
 }
 
 TEST_F(Equal, WithFusedKernelsInBf16) {

@@ -39,6 +39,8 @@ plugin = "synthetic"
 plugin = "parallel_zero"
 [parallel.pipeline]
 plugin = "parallel_pipeline"
+[parallel.tensor]
+plugin = "parallel_tensor"
 [log]
 level = "warning"
 )";
@@ -52,6 +54,7 @@ RecipeRequest request_for(Communicator& world, const RunOptions& options) {
   request.file = file.string();
   request.overrides = {"plugins.search_path=[\"" ESPALIER_PLUGIN_DIR "\"]",
                        "parallel.pipeline.size=" + std::to_string(options.pipeline),
+                       "parallel.tensor.size=" + std::to_string(options.tensor),
                        "parallel.pipeline.schedule=" + options.schedule,
                        std::string("model.tied_head=") + (options.tied ? "true" : "false"),
                        "train.micro_batch_size=2",
@@ -93,6 +96,7 @@ PipelineRun::PipelineRun(Communicator& world, const RunOptions& options)
   session_ = std::make_unique<Session>(world, std::move(recipe), *opened_.plugins, Session::Needs{false});
   const Grid& grid = session_->facts().grid;
   group_ = world.split(grid.data_rank * grid.tensor + grid.tensor_rank, grid.pipeline_rank, "pipeline");
+  tensor_group_ = world.split(grid.pipeline_rank * grid.data + grid.data_rank, grid.tensor_rank, "tensor");
   data_ = std::make_unique<HookedData>(session_->data_parallel());
 
   ExecutorSetup setup;
@@ -104,6 +108,7 @@ PipelineRun::PipelineRun(Communicator& world, const RunOptions& options)
   setup.data = data_.get();
   setup.world = &world;
   setup.pipeline_group = group_.get();
+  setup.tensor_group = tensor_group_.get();
   setup.recompute = session_->recipe().train.recompute;
   executor_ = std::make_unique<Executor>(setup);
   train_ = {Mode::train, micro, seq, options.micro_batches};
@@ -154,7 +159,7 @@ std::vector<std::byte> PipelineRun::tied_copy() {
 
 RunResult run_steps(Communicator& world, const RunOptions& options, int steps) {
   RunResult result;
-  const int ranks = options.pipeline * options.data;
+  const int ranks = options.pipeline * options.data * options.tensor;
   ESPALIER_ASSERT(ranks <= world.size());
   const auto part = world.split(world.rank() < ranks ? 0 : -1, world.rank(), "part");
   if (part != nullptr) {

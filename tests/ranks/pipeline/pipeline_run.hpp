@@ -17,6 +17,7 @@ namespace espalier::testing_support {
 struct RunOptions {
   int pipeline = 1;
   int data = 1;
+  int tensor = 1;
   std::string schedule = "1f1b";
   int micro_batches = 4;
   bool tied = true;
@@ -39,7 +40,7 @@ class SomeBatches final : public app::BatchSource {
 
 class PipelineRun {
  public:
-  /// @param world  of exactly pipeline · data ranks.
+  /// @param world  of exactly pipeline · data · tensor ranks.
   PipelineRun(Communicator& world, const RunOptions& options);
 
   Verdict step();
@@ -58,7 +59,7 @@ class PipelineRun {
   Communicator& world_;
   app::OpenRecipe opened_;
   std::unique_ptr<app::Session> session_;
-  std::unique_ptr<Communicator> group_;
+  std::unique_ptr<Communicator> group_, tensor_group_;
   std::unique_ptr<HookedData> data_;
   std::unique_ptr<app::Executor> executor_;
   app::Walk train_, valid_;
@@ -73,8 +74,8 @@ struct RunResult {
   std::map<std::string, std::vector<float>> masters;
 };
 
-/// Runs on the first pipeline · data ranks of `world`; the others wait. The result is rank 0's, empty on the ranks that
-/// wait.
+/// Runs on the first pipeline · data · tensor ranks of `world`; the others wait. The result is rank 0's, empty on the
+/// ranks that wait.
 RunResult run_steps(Communicator& world, const RunOptions& options, int steps);
 
 }  // namespace espalier::testing_support

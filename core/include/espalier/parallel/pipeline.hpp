@@ -28,6 +28,8 @@ class ESPALIER_API PipelineParallel {
   /// Why this count of micro-batches cannot be scheduled, or nothing.
   virtual Reason accepts(Mode mode, int micro_batches) const = 0;
   virtual std::vector<Instruction> schedule(Mode mode, int stage, int micro_batches) const = 0;
+  /// Whether the ranks of a tensor group, where they hold the same activation, send 1/t of it each and gather it after the receive.
+  virtual bool scatters_messages() const { return false; }
 
  protected:
   PipelineParallel() = default;

@@ -150,6 +150,20 @@ TEST(FullDisk, IsToldBeforeASaveStarts) {
   }
 }
 
+// R05: a plugin keeps a communicator of its own until its destructor; MPI is finalised after that, on errors too.
+TEST(Communicators, OfPluginsEndBeforeMpi) {
+  for (const int code : {0, 7}) {
+    TrainerJob job = job_with_faults("own_group");
+    job.set("train.train_iters", "3").set("data.plugin", "\"faults\"").set("train.nan_policy", "\"stop\"");
+    job.set("backend.plugin", "\"faults\"")
+        .set("backend.fault", "\"nan\"")
+        .set("backend.steps", code == 0 ? "[]" : "[2]");
+    const Ended ended = job.expect(code);
+    EXPECT_EQ(count_of(ended.output, "inaliz"), 0) << ended.output;
+    EXPECT_EQ(count_of(ended.output, "inalis"), 0) << ended.output;
+  }
+}
+
 // Killed from outside: no message of its own, but no hang.
 TEST(OneRank, IsKilled) {
   TrainerJob job("one_killed");

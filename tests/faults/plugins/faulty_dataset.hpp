@@ -6,9 +6,11 @@
 #include <array>
 #include <cstdint>
 #include <fstream>
+#include <memory>
 #include <random>
 #include <string>
 
+#include "espalier/communicator.hpp"
 #include "espalier/config.hpp"
 #include "espalier/dataset.hpp"
 #include "espalier/error.hpp"
@@ -31,6 +33,7 @@ class FaultyDataset final : public Dataset {
     const std::int64_t rank = config.integer("rank");
     if (rank >= 0 && rank != own) fault_ = "";
     if (fault_ == "open") throw IoError("/data/set.idx: cannot open on purpose");
+    own_group_ = host.communicator(Group::world).split(0, own, "own");
     const std::string path = config.string("record");
     if (!path.empty()) record_.open(path + "." + std::to_string(own), std::ios::app);
   }
@@ -55,6 +58,7 @@ class FaultyDataset final : public Dataset {
   std::uint64_t fingerprint() const override { return 1; }
 
  private:
+  std::unique_ptr<Communicator> own_group_;  ///< kept until destruction, as a plugin may
   std::int64_t tokens_;
   std::array<SampleSet, 2> sets_;
   std::string fault_;

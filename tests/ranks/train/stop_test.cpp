@@ -80,7 +80,20 @@ TEST(Stop, TimeLimitSavesAndGoesOn) {
   expect_same(stopped, 2);
 }
 
-// R07: one rank alone reaches the limit; all stop after the same step, and say so once.
+// R07: the clock of one rank jumps ahead by a minute, beyond the limit of half a minute.
+TEST(Stop, ClocksThatDifferStopAllAtTheSameStep) {
+  TrainerJob job("clocks");
+  prepare(job, 2);
+  job.set("train.train_iters", "1000000").set("train.exit_duration_in_mins", "0.5");
+  job.rank_commands(
+      {{}, {"-env", "LD_PRELOAD", FAULTS_DIR "/libshifted_clock.so", TRAINER_EXE, "train", job.recipe().string()}});
+  const Ended ended = job.expect(75, 25);
+  EXPECT_EQ(count_of(ended.output, "the time limit (train.exit_duration_in_mins) after step"), 1) << ended.output;
+  const int done = job.steps().back().at("step");
+  EXPECT_TRUE(std::filesystem::exists(job.checkpoint(done) / "manifest.json"));
+}
+
+// One rank alone reaches the limit; all stop after the same step, and say so once.
 TEST(Stop, LimitOfOneRankStopsAllAtTheSameStep) {
   TrainerJob job("one_clock");
   prepare(job, 2);

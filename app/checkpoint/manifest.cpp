@@ -30,6 +30,8 @@ Shape shape_from(const Json& json) {
   return Shape(dims);
 }
 
+constexpr const char* kWayOut = "; copy the checkpoint again, or name an older one (checkpoint.load)";
+
 std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
 
 Json tensor_json(const StoredTensor& tensor) {
@@ -168,7 +170,7 @@ Manifest Manifest::from_json(const std::string& text, const std::string& path) {
   try {
     return manifest_from(Json::parse(text));
   } catch (const nlohmann::json::exception& error) {
-    throw IoError(path + ": not a manifest of a checkpoint: " + error.what());
+    throw IoError(path + ": not a manifest of a checkpoint: " + error.what() + kWayOut);
   } catch (const std::exception& error) {
     throw IoError(path + ": " + error.what());
   }
@@ -199,7 +201,7 @@ Manifest Manifest::read(const std::filesystem::path& folder) {
       missing += fmt::format("{}{}: {} bytes expected, {} found", missing.empty() ? "" : "; ", (folder / file).string(), bytes, found);
     }
   }
-  if (!missing.empty()) throw IoError("incomplete checkpoint: " + missing);
+  if (!missing.empty()) throw IoError("incomplete checkpoint: " + missing + kWayOut);
   return manifest;
 }
 

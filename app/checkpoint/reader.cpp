@@ -133,6 +133,11 @@ std::string some(const std::vector<std::string>& names) {
 
 CheckpointReader::CheckpointReader(std::filesystem::path folder) : folder_(std::move(folder)), manifest_(Manifest::read(folder_)) {}
 
+void CheckpointReader::require_model(const ModelShape& model) const {
+  if (manifest_.model.heads == model.heads) return;
+  throw IoError(fmt::format("{}: does not fit this model: model.heads was {}, now {}", folder_.string(), manifest_.model.heads, model.heads));
+}
+
 std::vector<std::string> CheckpointReader::load(std::span<const Parameter> logical, std::span<const LocalParameter> locals,
                                                 std::span<const StatePiece> pieces, LoadOptimizer policy, Device& device,
                                                 Stream& stream, std::span<const StateSpec> specs) const {
@@ -178,7 +183,7 @@ std::vector<std::string> CheckpointReader::load(std::span<const Parameter> logic
       if (stored.contains({std::string(parameter.name), state})) continue;
       if (state == "master") {
         missing.emplace_back(parameter.name);
-      } else {
+      } else if (stored.contains({std::string(parameter.name), "master"})) {  // else the parameter itself is what is missing
         missing_states.insert(state);
       }
     }

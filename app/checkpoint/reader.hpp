@@ -27,6 +27,9 @@ class CheckpointReader {
   const Manifest& manifest() const { return manifest_; }
   const std::filesystem::path& folder() const { return folder_; }
 
+  /// What names and shapes do not show. @throws IoError when the model has other heads: the same weights would mean something else.
+  void require_model(const ModelShape& model) const;
+
   /// Compares names, states and shapes before anything is changed, then fills every piece, checking checksums of all it reads.
   /// The caller refreshes working weights afterwards. Local to the rank.
   /// @param logical  every logical parameter of the model.

@@ -29,12 +29,34 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return step;
 }
 
-std::string trimmed(std::string text) {
+/// What the pointer file says, made fit for a message: "" when there is none.
+std::string pointer_text(const fs::path& file) {
+  constexpr std::size_t kMost = 64;  // a step's name is shorter
+  std::string text(kMost, '\0');
+  std::error_code error;
+  if (fs::is_directory(file, error)) return "";
+  std::ifstream in(file, std::ios::binary);
+  in.read(text.data(), static_cast<std::streamsize>(kMost));
+  text.resize(static_cast<std::size_t>(in.gcount()));
   while (!text.empty() && std::string_view(" \t\r\n").find(text.back()) != std::string_view::npos) text.pop_back();
+  for (char& c : text) {
+    if (c < ' ' || c > '~') c = '?';
+  }
   return text;
 }
 
 }  // namespace
+
+CheckpointStore::Found find_checkpoint(const std::string& folder) {
+  const fs::path path(folder);
+  std::error_code error;
+  if (fs::exists(path / "manifest.json", error)) return {path, ""};
+  for (const fs::path& place : {path, path / "checkpoints"}) {
+    if (auto found = CheckpointStore(place).newest()) return *found;
+  }
+  throw IoError(fs::absolute(path).lexically_normal().string() +
+                ": no checkpoint there; expected a folder with a manifest.json, a folder of step_N folders, or a run's folder");
+}
 
 void write_synced(const fs::path& path, std::string_view text) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -81,11 +103,12 @@ std::optional<CheckpointStore::Found> CheckpointStore::newest() const {
       note += fmt::format("{}{}: left by a save that did not finish, ignored", note.empty() ? "" : "; ", entry.path().string());
     }
   }
-  if (all.empty()) return std::nullopt;
-  const auto named = [&]() -> std::string {
-    std::ifstream in(folder_ / "latest");
-    return trimmed({std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()});
-  }();
+  const std::string named = pointer_text(folder_ / "latest");
+  if (all.empty()) {
+    if (!step_of(named)) return std::nullopt;
+    throw IoError((folder_ / "latest").string() + ": names " + named + ", but no checkpoint is here; put it back, or start from step 0 " +
+                  "with checkpoint.load = \"none\"");
+  }
   const auto step = step_of(named);
   if (step && std::ranges::binary_search(all, *step)) return Found{folder_ / named, note};
   const std::string fallback = name_of(all.back());
@@ -99,6 +122,14 @@ void CheckpointStore::begin(std::int64_t step) const {
   fs::remove_all(temporary(step), error);
   fs::create_directories(temporary(step), error);
   if (error) throw IoError(temporary(step).string(), "cannot make the folder", error.value());
+}
+
+void CheckpointStore::require_room(std::uint64_t bytes) const {
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  if (error) throw IoError(folder_.string(), "cannot make the folder of checkpoints (checkpoint.save)", error.value());
+  if (::access(folder_.c_str(), W_OK | X_OK) != 0) throw IoError(folder_.string(), "cannot write checkpoints here (checkpoint.save)", errno);
+  require_space(bytes + kSpareBytes);
 }
 
 void CheckpointStore::require_space(std::uint64_t bytes) const {

@@ -19,9 +19,6 @@ namespace {
 
 std::string file_name(int rank) { return fmt::format("data_{:05d}.bin", rank); }
 
-/// Room for the manifest and for file system overhead.
-constexpr std::uint64_t kSpareBytes = 1 << 20;
-
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(const Settings& settings, Communicator& world, Device& device,
@@ -92,7 +89,7 @@ void CheckpointWriter::start(Manifest manifest, Stream& stream) {
   ESPALIER_ASSERT(!in_flight());
   phase(world_, [&] {
     if (world_.rank() != 0) return;
-    store_.require_space(world_bytes_ + kSpareBytes);
+    store_.require_space(world_bytes_ + CheckpointStore::kSpareBytes);
     store_.begin(manifest.train.step);
   });
   manifest_ = std::move(manifest);

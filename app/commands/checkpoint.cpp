@@ -14,19 +14,10 @@ namespace espalier::app {
 namespace {
 
 constexpr ArgSpec kArgs[] = {
-    {"CHECKPOINT", ArgType::string, "a step_N folder, or a folder of checkpoints (then: its newest)", true},
+    {"CHECKPOINT", ArgType::string, "a step_N folder, a folder of checkpoints (its newest), or a run's folder", true},
     {"--tensors", ArgType::flag, "also list every tensor: shape, dtype, files, rms, largest value"},
     {"--verify", ArgType::flag, "read everything and compare checksums"},
 };
-
-std::filesystem::path resolve(const std::string& text) {
-  const std::filesystem::path path(text);
-  if (std::filesystem::exists(path / "manifest.json")) return path;
-  const auto found = CheckpointStore(path).newest();
-  if (!found) throw IoError(text + ": no checkpoint there; expected a folder with a manifest.json, or a folder of step_N folders");
-  if (!found->note.empty()) std::cerr << found->note << "\n";
-  return found->path;
-}
 
 void print_summary(const std::filesystem::path& folder, const Manifest& manifest) {
   const auto line = [](std::string_view name, const std::string& value) { fmt::print("{:<20}{}\n", name, value); };
@@ -77,9 +68,10 @@ void print_tensors(const CheckpointReader& reader) {
 }
 
 int run(const Args& args) {
-  const auto folder = resolve(args.string("CHECKPOINT"));
-  const CheckpointReader reader(folder);
-  print_summary(folder, reader.manifest());
+  const CheckpointStore::Found found = find_checkpoint(args.string("CHECKPOINT"));
+  if (!found.note.empty()) std::cerr << found.note << "\n";
+  const CheckpointReader reader(found.path);
+  print_summary(found.path, reader.manifest());
   if (args.flag("--tensors")) {
     print_tensors(reader);
   } else if (args.flag("--verify")) {

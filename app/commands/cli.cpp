@@ -1,6 +1,7 @@
 #include "commands/cli.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cctype>
 #include <map>
 #include <memory>
@@ -98,8 +99,11 @@ void check(const std::string& path, Node& node, std::vector<std::string>& proble
     }
   }
   for (const ArgSpec& spec : node.command->args) {
-    if (spec.required && node.texts[spec.name].empty()) {
+    const std::vector<std::string>& given = node.texts[spec.name];
+    if (spec.required && given.empty()) {
       problems.push_back("command line: " + std::string(spec.name) + ": missing; " + spec.help);
+    } else if (spec.required && std::find(given.begin(), given.end(), "") != given.end()) {
+      problems.push_back("command line: " + std::string(spec.name) + ": is empty; " + spec.help);
     }
   }
 }

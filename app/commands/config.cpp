@@ -145,7 +145,7 @@ const Command kConfigCheck{"config check", "check a recipe whole, without traini
                            "each with file, line and column.\n"
                            "Opens no data.\n"
                            "  trainer config check configs/quickstart.toml\n"
-                           "  trainer config check configs/bloom-176b.toml --world 384\n"
+                           "  trainer config check configs/bloom-176b.toml --world 384 --set backend.device=cpu\n"
                            "  trainer config check my.toml --set train.lr=3e-4 --set optimizer.plugin=optim_fp16",
                            kConfigArgs, run_check};
 
@@ -154,7 +154,7 @@ const Command kConfigExplain{"config explain",
                              "What is printed is itself a recipe: each value is followed by where it came from "
                              "(command line > file > environment >\n"
                              "default), the summaries are comments.\n"
-                             "  trainer config explain configs/bloom-176b.toml --world 384",
+                             "  trainer config explain configs/bloom-176b.toml --world 384 --set backend.device=cpu",
                              kConfigArgs, run_explain};
 
 const Command kConfigKeys{"config keys",

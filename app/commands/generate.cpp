@@ -1,4 +1,5 @@
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -33,6 +34,8 @@ constexpr ArgSpec kArgs[] = {
 };
 
 std::string content_of(const std::string& file) {
+  std::error_code error;
+  if (std::filesystem::is_directory(file, error)) throw IoError(file + ": is a folder; --prompt-file names a file");
   std::ifstream in(file, std::ios::binary);
   if (!in) throw IoError(file, "cannot be opened for reading", errno);
   return {std::istreambuf_iterator<char>(in), {}};

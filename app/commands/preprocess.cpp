@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <iostream>
 #include <memory>
 
@@ -13,6 +14,8 @@
 namespace espalier::app {
 namespace {
 
+constexpr const char* kDefaultKey = "text";
+
 constexpr ArgSpec kArgs[] = {
     {"--input", ArgType::string, "text or JSONL file, in the order of the documents (may be repeated)", true, nullptr,
      true, "FILE"},
@@ -23,7 +26,7 @@ constexpr ArgSpec kArgs[] = {
     {"--format", ArgType::string,
      "text: a document a file; jsonl: a document a line; auto: by the file's name (.jsonl, .ndjson, .json)", false,
      "auto", false, "auto|text|jsonl"},
-    {"--key", ArgType::string, "where a JSONL object has its text", false, "text", false, "NAME"},
+    {"--key", ArgType::string, "where a JSONL object has its text", false, kDefaultKey, false, "NAME"},
     {"--split-paragraphs", ArgType::flag, "plain text: blank lines end a document"},
     {"--no-end-of-document", ArgType::flag, "do not append the end-of-document id to each document"},
     {"--on-bad-line", ArgType::string,
@@ -50,17 +53,25 @@ PreprocessJob job_of(const Args& args) {
   PreprocessJob job;
   job.inputs = args.strings("--input");
   job.output = args.string("--output");
+  if (job.output.empty() || job.output.back() == '/') {
+    throw ConfigError("command line: --output: expected the prefix of two files, as data/fr, found \"" + job.output + "\"");
+  }
   constexpr TextFormat kFormats[] = {TextFormat::automatic, TextFormat::text, TextFormat::jsonl};
   job.rules.format = kFormats[choice(args, "--format", {"auto", "text", "jsonl"})];
-  if (args.flag("--split-paragraphs")) {
-    if (job.rules.format == TextFormat::jsonl) {
-      throw ConfigError("command line: --split-paragraphs: is for plain text; a line of JSONL is a document already");
-    }
-    job.rules.split_paragraphs = true;
+  const auto any_is = [&](TextFormat format) {
+    return std::ranges::any_of(job.inputs, [&](const std::string& file) { return format_of(file, job.rules.format) == format; });
+  };
+  job.rules.split_paragraphs = args.flag("--split-paragraphs");
+  if (job.rules.split_paragraphs && !any_is(TextFormat::text)) {
+    throw ConfigError("command line: --split-paragraphs: is for plain text; a line of JSONL is a document already");
   }
   job.rules.key = args.string("--key");
+  if (job.rules.key != kDefaultKey && !any_is(TextFormat::jsonl)) {
+    throw ConfigError("command line: --key: is for JSONL, and no input is (by its name; --format jsonl says so)");
+  }
   job.rules.skip_bad_lines = choice(args, "--on-bad-line", {"stop", "skip"}) == 1;
   job.rules.repair_characters = choice(args, "--bad-characters", {"refuse", "replace"}) == 1;
+  job.rules.offers_options = true;
   job.end_of_document = !args.flag("--no-end-of-document");
   return job;
 }

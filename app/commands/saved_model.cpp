@@ -8,21 +8,6 @@
 
 namespace espalier::app {
 
-std::filesystem::path find_checkpoint(const std::string& folder) {
-  namespace fs = std::filesystem;
-  const fs::path path(folder);
-  if (fs::exists(path / "manifest.json")) return path;
-  for (const fs::path& place : {path, path / "checkpoints"}) {
-    const auto found = CheckpointStore(place).newest();
-    if (!found) continue;
-    if (!found->note.empty()) log(LogLevel::warning, "checkpoint", found->note);
-    return found->path;
-  }
-  throw IoError(
-      fs::absolute(path).lexically_normal().string() +
-      ": no checkpoint there; expected a folder with a manifest.json, a folder of step_N folders, or a run's folder");
-}
-
 SavedModel::SavedModel(Communicator& world, const Request& request) {
   if (request.one_rank && world.size() > 1) {
     throw AgreedError(ExitCode::usage, "this command runs on one rank, but was started with " +
@@ -32,7 +17,9 @@ SavedModel::SavedModel(Communicator& world, const Request& request) {
   start_log(world.rank(), world.size(), LogLevel::warning);
   RecipeRequest recipe;
   phase(world, [&] {
-    reader_ = std::make_unique<CheckpointReader>(find_checkpoint(request.checkpoint));
+    const CheckpointStore::Found found = find_checkpoint(request.checkpoint);
+    if (!found.note.empty()) log(LogLevel::warning, "checkpoint", found.note);
+    reader_ = std::make_unique<CheckpointReader>(found.path);
     recipe.file = (reader_->folder() / "recipe.toml").string();
     recipe.overrides = request.overrides;
     const Grid& grid = manifest().grid;
@@ -56,6 +43,7 @@ void SavedModel::load(std::span<const Walk> walks) {
       throw IoError(reader_->folder().string() + ": was trained with tokenizer " + saved + ", but the recipe names " +
                     session.tokenizer().fingerprint() + " now");
     }
+    reader_->require_model(session.facts().model);
     session.executor().bind(walks, session.optimizer());
     reader_->load(session.parameters().all(), session.executor().parameters(), session.data_parallel().state(),
                   LoadOptimizer::skip, session.backend().device(), session.stream());

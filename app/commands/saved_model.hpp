@@ -13,10 +13,6 @@
 
 namespace espalier::app {
 
-/// The checkpoint a user means: a step_N folder, a folder of them (its newest), or a run's folder (its checkpoints).
-/// @throws IoError when there is none.
-std::filesystem::path find_checkpoint(const std::string& folder);
-
 /// A model as a checkpoint holds it, ready for forward passes: session and weights. The recipe is the one saved with
 /// it.
 class SavedModel {

@@ -14,6 +14,7 @@ namespace espalier::app {
 namespace {
 
 constexpr ArgSpec kArgs[] = {kRecipeArg, kSetArg};
+constexpr const char* kStopping = "\nstopping: after this step the state is saved; Ctrl-C once more ends at once, without saving\n";
 
 void make_run_folder(Communicator& world, const Recipe& recipe) {
   phase(world, [&] {
@@ -37,7 +38,7 @@ int train(Communicator& world, const Args& args) {
 }
 
 int run(const Args& args) {
-  const StopSignals signals;
+  const StopSignals signals(detect_launch().local_rank == 0 ? kStopping : nullptr);
   const std::unique_ptr<Communicator> world = make_world_communicator();
   return run_on_world(*world, [&] { return train(*world, args); });
 }
@@ -47,7 +48,7 @@ int run(const Args& args) {
 const Command kTrain{"train",
                      "train a model from a recipe, or go on where its last run stopped",
                      "  trainer train configs/quickstart.toml\n"
-                     "  mpiexec -n 2 trainer train configs/quickstart.toml --set optimizer.plugin=optim_fp16\n"
+                     "  mpiexec -n 2 trainer train configs/quickstart.toml --set optimizer.plugin=optim_fp16 --set run.dir=runs/fp16\n"
                      "Ctrl-C (or SIGTERM, SIGUSR1) saves the state after the current step and ends with exit code 75; the same command\n"
                      "goes on from there. Everything a run writes is in run.dir: checkpoints, train.log, metrics.jsonl, recipe.toml.",
                      kArgs,

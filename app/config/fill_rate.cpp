@@ -26,7 +26,6 @@ void fill_rate(Tables& tables, Recipe& recipe) {
   rate.wsd_decay_samples = tables.integer("train.lr_wsd_decay_samples");
   rate.wsd_decay = index_of<WsdDecay>(tables.string("train.lr_wsd_decay_style", "linear"), 4);
 
-  if (tables.has("train.lr") && rate.lr <= 0) tables.complain("train.lr", "expected a number above 0, found 0");
   if (tables.has("train.lr") && tables.has("train.min_lr") && rate.min_lr > rate.lr) {
     tables.complain("train.min_lr", fmt::format("{:g} is above the peak: lr is {:g}", rate.min_lr, rate.lr));
   }

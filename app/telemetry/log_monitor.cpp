@@ -38,7 +38,7 @@ std::size_t LogMonitor::compose(const Progress& progress, std::span<const Metric
   const double speed = find(metrics, metric::kSamplesPerSecond, 0);
   const double tokens_per_sample = speed > 0 ? find(metrics, metric::kTokensPerSecond, 0) / speed : 0;
   const double flops_per_sample = speed > 0 ? find(metrics, metric::kTflops, 0) / speed : 0;
-  append(" iteration {:8d}/{:8d} | consumed samples: {:12d} | consumed tokens: {:12d} | elapsed time per iteration (s): {:.2f} |",
+  append(" iteration {:8d}/{:8d} | consumed samples: {:12d} | consumed tokens: {:12d} | elapsed time per iteration (s): {:.4f} |",
          progress.step, settings_.total_steps, progress.samples, progress.tokens, seconds);
   append(" learning rate: {:.3E} | global batch size: {:5d} | lm loss: {:.6E} |", find(metrics, metric::kLearningRate, 0),
          static_cast<std::int64_t>(find(metrics, metric::kGlobalBatch, 0)), loss_sum_ / static_cast<double>(interval_steps_));

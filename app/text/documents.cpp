@@ -171,7 +171,8 @@ class Reader {
     const std::size_t line_start = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
     fault(LineFault::bad_characters, line,
           shown_byte(static_cast<unsigned char>(text[bad])) + " at position " + std::to_string(bad - line_start + 1) +
-              " is not UTF-8; convert the file, or replace such bytes with --bad-characters replace");
+              " is not UTF-8; convert the file" +
+              (rules_.offers_options ? ", or replace such bytes with --bad-characters replace" : ""));
     return std::nullopt;
   }
 
@@ -180,7 +181,8 @@ class Reader {
     if (field.fault == LineFault::broken_json) return "not JSON: " + std::string(field.what) + " at " + position;
     if (field.fault == LineFault::bad_characters) {
       return "half of a surrogate pair at " + position +
-             " is no character; replace such halves with --bad-characters replace";
+             " is no character" +
+             (rules_.offers_options ? "; replace such halves with --bad-characters replace" : "");
     }
     if (field.fault == LineFault::no_object) return "not an object; expected {\"" + rules_.key + "\": …}";
     if (field.fault == LineFault::no_key)
@@ -191,7 +193,7 @@ class Reader {
   void fault(LineFault what, std::int64_t line, const std::string& text) {
     if (!rules_.skip_bad_lines) {
       throw IoError(file_.path() + ":" + std::to_string(line) + ": " + text +
-                    "; --on-bad-line skip goes on without such lines");
+                    (rules_.offers_options ? "; --on-bad-line skip goes on without such lines" : ""));
     }
     ++counts_.skipped[static_cast<std::size_t>(what)];
   }
@@ -203,13 +205,13 @@ class Reader {
   std::string text_, repaired_;
 };
 
+}  // namespace
+
 TextFormat format_of(const std::filesystem::path& file, TextFormat asked) {
   if (asked != TextFormat::automatic) return asked;
   const std::string extension = file.extension().string();
   return extension == ".jsonl" || extension == ".ndjson" || extension == ".json" ? TextFormat::jsonl : TextFormat::text;
 }
-
-}  // namespace
 
 std::int64_t ReadCounts::all_skipped() const {
   return std::accumulate(skipped.begin(), skipped.end(), std::int64_t{0});

@@ -23,6 +23,7 @@ struct DocumentRules {
   bool split_paragraphs = false;  ///< plain text: blank lines end a document
   std::string key = "text";       ///< of JSONL
   bool skip_bad_lines = false;    ///< false: the first one is an error
+  bool offers_options = false;    ///< messages may name the options of `preprocess` that go on all the same
   bool repair_characters =
       false;  ///< invalid UTF-8 and lone surrogates become U+FFFD, counted; false: a fault of the line
 };
@@ -37,6 +38,9 @@ struct ReadCounts {
 
   std::int64_t all_skipped() const;
 };
+
+/// The format a file is read in: the one asked for, or what its name says.
+TextFormat format_of(const std::filesystem::path& file, TextFormat asked);
 
 /// Gets each document; the text is valid UTF-8 and lives until the call returns.
 using DocumentSink = std::function<void(std::string_view text)>;

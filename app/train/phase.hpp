@@ -1,8 +1,10 @@
 #pragma once
 
+#include <chrono>
 #include <exception>
 #include <new>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "espalier/communicator.hpp"
@@ -73,7 +75,11 @@ int run_on_world(Communicator& world, Body&& body) {
     throw;
   } catch (...) {
     if (world.size() == 1) throw;
-    const Failure failure = current_failure();
+    Failure failure = current_failure();
+    const std::string own_name = "rank " + std::to_string(world.rank()) + ": ";  // abort() says it, too
+    if (failure.text.starts_with(own_name)) failure.text.erase(0, own_name.size());
+    // What all ranks met alike (an option, a file) is told by the first, whose abort ends the others while they wait.
+    if (world.rank() > 0) std::this_thread::sleep_for(std::chrono::seconds(1));
     world.abort(failure.code, failure.text);
     assertion_failed("abort() returned", __FILE__, __LINE__);
   }

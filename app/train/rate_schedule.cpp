@@ -86,6 +86,7 @@ std::string summary(const RateSpec& spec, std::int64_t train_samples) {
 
 std::vector<std::string> warnings(const RateSpec& spec, std::int64_t train_samples) {
   std::vector<std::string> found;
+  if (spec.lr == 0) found.push_back("train.lr is 0: weights will not change");
   const std::int64_t minimum = minimum_at(spec);
   if (spec.warmup_samples >= train_samples && spec.warmup_samples > 0) {
     found.push_back(

@@ -3,12 +3,14 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 
 namespace espalier::app {
 namespace {
 
 std::atomic<int> g_received{0};
+const char* g_said = nullptr;
 // Handlers that were installed before ours, for the signal handler: plain data, written before ours is installed.
 struct sigaction g_previous[NSIG];
 
@@ -16,6 +18,12 @@ void on_signal(int number) {
   int expected = 0;
   const bool first = g_received.compare_exchange_strong(expected, number);
   if (!first && number == SIGINT) ::_exit(128 + SIGINT);
+  if (first && g_said != nullptr) {
+    const int before = errno;
+    const ssize_t written = ::write(STDERR_FILENO, g_said, std::strlen(g_said));
+    static_cast<void>(written);  // nobody listens: the stop comes all the same
+    errno = before;
+  }
   const auto previous = g_previous[number].sa_handler;
   if ((g_previous[number].sa_flags & SA_SIGINFO) == 0 && previous != SIG_DFL && previous != SIG_IGN && previous != nullptr) {
     previous(number);
@@ -24,8 +32,9 @@ void on_signal(int number) {
 
 }  // namespace
 
-StopSignals::StopSignals() {
+StopSignals::StopSignals(const char* said) {
   g_received = 0;
+  g_said = said;
   // Whoever read the log may be gone (a pager, a closed terminal): that must not end a run.
   ::signal(SIGPIPE, SIG_IGN);
   struct sigaction action {};

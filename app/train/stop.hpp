@@ -15,7 +15,8 @@ enum class StopReason : std::uint8_t { none = 0, exit_interval = 1, exit_duratio
 /// One object a process.
 class StopSignals {
  public:
-  StopSignals();
+  /// @param said  written to standard error, as it is, when the first one comes: a step may be long. Null: nothing. Must outlive the object.
+  explicit StopSignals(const char* said = nullptr);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;

@@ -14,6 +14,7 @@
 #include "telemetry/log_monitor.hpp"
 #include "telemetry/metric_names.hpp"
 #include "train/phase.hpp"
+#include "train/resume.hpp"
 #include "train/speed.hpp"
 
 namespace espalier::app {
@@ -110,11 +111,7 @@ void Trainer::start_or_resume() {
     if (recipe_.checkpoint.load == "auto") {
       found = store.newest();
     } else if (recipe_.checkpoint.load != "none") {
-      const CheckpointStore named(recipe_.checkpoint.load);
-      found = std::filesystem::exists(named.folder() / "manifest.json") ? CheckpointStore::Found{named.folder(), ""} : named.newest();
-      if (!found) {
-        throw IoError(recipe_.checkpoint.load + ": no checkpoint there (checkpoint.load); a checkpoint is a folder with a manifest.json");
-      }
+      found = find_checkpoint(recipe_.checkpoint.load);
     }
   });
   if (found) {
@@ -126,6 +123,12 @@ void Trainer::start_or_resume() {
   CheckpointWriter::Settings settings{recipe_.checkpoint.save, recipe_.checkpoint.keep, recipe_.checkpoint.async};
   writer_ = std::make_unique<CheckpointWriter>(settings, session_.world(), session_.backend().device(), session_.executor().parameters(),
                                                session_.data_parallel().state(), session_.optimizer().state());
+  // A folder that cannot hold a checkpoint must not come to light after hours of training.
+  if (!finished()) {
+    phase(session_.world(), [&] {
+      if (session_.world().rank() == 0) store.require_room(writer_->world_bytes());
+    });
+  }
   report_start();
 }
 
@@ -137,27 +140,18 @@ void Trainer::initialise_weights() {
   initialise(session_.facts().model, how, session_.executor().parameters(), session_.data_parallel(), session_.backend());
 }
 
-void Trainer::check_same_run(const Manifest& manifest) {
-  const auto differs = [&](std::string_view what, const std::string& saved, const std::string& now) {
-    if (!saved.empty() && saved != now) {
-      throw IoError(fmt::format("checkpoint of step {}: {} was {}, now {}; continuing would silently change the run. Start another run "
-                                "(run.dir), or set checkpoint.load = \"none\"",
-                                manifest.train.step, what, saved, now));
-    }
-  };
-  differs("the tokenizer", manifest.tokenizer, session_.tokenizer().fingerprint());
-  differs("the data (fingerprint)", manifest.data_fingerprint, fmt::format("{:016x}", session_.dataset().fingerprint()));
-  differs("train.seed", std::to_string(manifest.seed), std::to_string(recipe_.train.seed));
-}
-
 void Trainer::load(const std::filesystem::path& folder, const std::string& note) {
   const bool own_run = recipe_.checkpoint.load == "auto";
   std::vector<std::string> notes;
   phase(session_.world(), [&] {
     const CheckpointReader reader(folder);
     const Manifest& manifest = reader.manifest();
-    if (own_run) check_same_run(manifest);
+    const Manifest now = this->manifest();
     const LoadOptimizer policy = parse_policy(recipe_.checkpoint.load_optimizer);
+    reader.require_model(now.model);
+    if (own_run) check_same_run(manifest, now);
+    if (policy == LoadOptimizer::strict) check_same_optimizer(manifest, now);
+    if (policy != LoadOptimizer::skip) check_same_batches(manifest.train, batches_);
     notes = reader.load(session_.parameters().all(), session_.executor().parameters(), session_.data_parallel().state(), policy,
                         session_.backend().device(), session_.stream(), session_.optimizer().state());
     state_ = manifest.train;
@@ -173,8 +167,8 @@ void Trainer::load(const std::filesystem::path& folder, const std::string& note)
     } else {
       state_ = {};  // weights only: a new run that starts from them
     }
-    if (manifest.provider != session_.provider()) {
-      notes.push_back(fmt::format("written with {}; now {}: equal within tolerance, not to the bit", manifest.provider, session_.provider()));
+    if (policy != LoadOptimizer::skip) {
+      for (std::string& line : differences(manifest, now)) notes.push_back(std::move(line));
     }
   });
   session_.data_parallel().refresh(session_.stream());
@@ -257,7 +251,10 @@ ExitCode Trainer::run() {
   if (saved_step_ != state_.step) save();
   finish_save();
   if (!finished()) {
-    event("stop", fmt::format("{} after step {}; run the same command again to go on", to_string(stop), state_.step));
+    // What loads something else at each start would begin again.
+    const bool goes_on = recipe_.checkpoint.load == "auto" && recipe_.checkpoint.load_optimizer != "skip";
+    event("stop", fmt::format("{} after step {}; run the same command again{} to go on", to_string(stop), state_.step,
+                              goes_on ? "" : " with --set checkpoint.load=auto --set checkpoint.load_optimizer=strict"));
     return ExitCode::interrupted;
   }
   if (recipe_.eval.at_end) evaluate("end");

@@ -47,7 +47,6 @@ class Trainer {
   void start_or_resume();
   void initialise_weights();
   void load(const std::filesystem::path& folder, const std::string& note);
-  void check_same_run(const Manifest& manifest);
   void open_monitors(bool resumed);
   void report_start();
 

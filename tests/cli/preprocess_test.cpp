@@ -120,6 +120,15 @@ TEST(PreprocessCommand, WrongArgumentsAndPlaces) {
   const auto input = folder.write("a.txt", "x");
   EXPECT_EQ(preprocess(input, folder.file("a"), "--format csv").code, 2);
   EXPECT_EQ(preprocess(input, folder.file("a"), "--on-bad-line ignore").code, 2);
+  // A prefix that is none would become a hidden file, or nothing.
+  for (const std::string& output : {std::string(), folder.file("")}) {
+    const Outcome none = preprocess(input, output);
+    EXPECT_EQ(none.code, 2);
+    EXPECT_THAT(none.text, HasSubstr("--output: "));
+  }
+  // What no input would use.
+  EXPECT_THAT(preprocess(input, folder.file("a"), "--key body").text, HasSubstr("--key: is for JSONL"));
+  EXPECT_EQ(preprocess(input, folder.file("a"), "--split-paragraphs --format jsonl").code, 2);
   const Outcome unknown = preprocess(input, folder.file("a"), "--plugin data_indexd");
   EXPECT_EQ(unknown.code, 3);
   EXPECT_THAT(unknown.text, HasSubstr("data_indexed"));

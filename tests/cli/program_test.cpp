@@ -139,6 +139,17 @@ TEST_F(Program, TwoRanksSayItOnce) {
   EXPECT_EQ(count(outcome.text, "train.lrr"), 1) << outcome.text;
 }
 
+// What is wrong with a file that all ranks open keeps its exit code, and is not told by each.
+TEST_F(Program, TwoRanksTellOfMissingDataOnce) {
+  const std::string dir = small_ + ".run";
+  const Outcome outcome = shell(std::string(MPIEXEC) + " -n 2 " TRAINER_EXE " train " + small_ +
+                                " --set parallel.data.plugin=parallel_zero --set data.plugin=data_indexed"
+                                " --set data.path=/nowhere/data --set 'optimizer.betas=[0.9, 0.95]' --set run.dir=" + dir);
+  EXPECT_EQ(outcome.code, 4) << outcome.text;
+  EXPECT_EQ(count(outcome.text, "neither /nowhere/data.idx"), 1) << outcome.text;
+  EXPECT_EQ(count(outcome.text, "rank 0: "), 1) << outcome.text;
+}
+
 TEST(Docs, RecipeReferenceIsWhatTheProgramPrints) {
   std::ifstream in(ESPALIER_SOURCE_DIR "/docs/recipe.md");
   std::ostringstream text;

@@ -33,6 +33,13 @@ void* call_factory(const LoadedPlugin& plugin, const Factory& factory, const Con
     rethrow_named(error, plugin);
   } catch (const NumericsError& error) {
     rethrow_named(error, plugin);
+  } catch (const Error& error) {
+    // What the ranks agreed on while the object was made comes without its class, but with its code.
+    const ExitCode code = error.exit_code();
+    if (code != ExitCode::internal && code != ExitCode::plugin) {
+      throw Error(code, std::string(error.what()) + " (" + plugin.title() + ": create)");
+    }
+    why = std::string(error.what()) + " [" + current_exception_type() + "]";
   } catch (const std::exception& error) {
     why = std::string(error.what()) + " [" + current_exception_type() + "]";
   } catch (...) {

@@ -179,7 +179,9 @@ std::optional<std::string> why_not_cached(const IndexRequest& request) {
   return std::nullopt;
 }
 
-int store_index(const IndexRequest& request, const std::function<void()>& before_rename) {
+namespace {
+
+int store_index_files(const IndexRequest& request, const std::function<void()>& before_rename) {
   const EpochPlan plan = plan_of(request);
   const CacheFiles files = cache_files(request);
   OutputFile document_file(files.document);  // opened first: an unwritable folder shows before the work
@@ -219,6 +221,16 @@ int store_index(const IndexRequest& request, const std::function<void()>& before
   check_file.rename_into_place();
   sync_folder_of(files.check);
   return bits;
+}
+
+}  // namespace
+
+int store_index(const IndexRequest& request, const std::function<void()>& before_rename) {
+  try {
+    return store_index_files(request, before_rename);
+  } catch (const IoError& error) {
+    throw IoError(std::string(error.what()) + "; the index cache may lie in another folder: data.cache_dir");
+  }
 }
 
 IndexArrays load_index(const IndexRequest& request) {

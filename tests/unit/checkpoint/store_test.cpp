@@ -65,6 +65,50 @@ TEST_F(Store, FallsBackToTheNewestCompleteOneWithAClearLine) {
   EXPECT_EQ(store_.newest()->path, folder_ / "step_12");
 }
 
+// Only the pointer is left: starting at step 0 would overwrite a run whose checkpoints may just lie elsewhere.
+TEST_F(Store, APointerToNothingIsNoFreshStart) {
+  fs::create_directories(folder_);
+  point_at("step_10\n");
+  try {
+    store_.newest();
+    FAIL();
+  } catch (const IoError& error) {
+    EXPECT_NE(std::string(error.what()).find("latest: names step_10, but no checkpoint is here"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(Store, APointerThatIsNoTextIsShownSafely) {
+  save(3);
+  point_at(std::string(4000, '\x1b'));
+  const std::string note = store_.newest()->note;
+  EXPECT_LT(note.size(), 400u);
+  EXPECT_EQ(note.find('\x1b'), std::string::npos);
+  fs::remove(folder_ / "latest");
+  fs::create_directory(folder_ / "latest");
+  EXPECT_EQ(store_.newest()->path, folder_ / "step_3");
+}
+
+TEST_F(Store, AFolderThatCannotBeOneIsNoticedBeforeAnythingIsSaved) {
+  store_.require_room(1);
+  EXPECT_TRUE(fs::is_directory(folder_));
+  fs::remove(folder_);
+  std::ofstream(folder_) << "a file";
+  EXPECT_THROW(store_.require_room(1), IoError);
+  fs::remove(folder_);
+  EXPECT_THROW(store_.require_room(std::uint64_t{1} << 62), IoError);
+}
+
+TEST_F(Store, FindsWhatAUserMeans) {
+  const fs::path run = folder_ / "run";
+  const CheckpointStore inside(run / "checkpoints");
+  inside.begin(4);
+  write_synced(inside.temporary(4) / "manifest.json", Manifest{}.to_json());
+  inside.publish(4, 0);
+  const fs::path step = run / "checkpoints" / "step_4";
+  for (const fs::path& named : {run, run / "checkpoints", step}) EXPECT_EQ(find_checkpoint(named.string()).path, step) << named;
+  EXPECT_THROW(find_checkpoint(folder_.string()), IoError);
+}
+
 TEST_F(Store, ReportsLeftoversOfAKilledSave) {
   save(3);
   store_.begin(9);

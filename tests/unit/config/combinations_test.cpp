@@ -126,7 +126,8 @@ TEST_F(Combinations, ScheduleLengthsMustMakeSense) {
   EXPECT_THAT(refusal(file, {"train.lr_decay_samples=0"}), HasSubstr("train.lr_decay_samples: expected integer"));
   EXPECT_THAT(refusal(file, {"train.train_samples=0"}), HasSubstr("train.train_samples: expected integer"));
   EXPECT_THAT(refusal(file, {"train.train_samples=7"}), HasSubstr("7 is less than the first batch of 8 samples"));
-  EXPECT_THAT(refusal(file, {"train.lr=0"}), HasSubstr("train.lr: expected a number above 0"));
+  EXPECT_THAT(refusal(file, {"train.lr=-1"}), HasSubstr("train.lr: expected number from 0"));
+  EXPECT_THAT(load(file, {"train.lr=0"}).warnings, ElementsAre(HasSubstr("train.lr is 0")));  // case P08 measures so
   EXPECT_THAT(refusal(file, {"train.min_lr=1"}), HasSubstr("1 is above the peak: lr is 0.001"));
   EXPECT_THAT(load(file, {"train.lr_decay_samples=50000"}).warnings,
               ElementsAre(HasSubstr("reached at 50000 samples, before training ends at 100000")));

@@ -168,7 +168,7 @@ TEST_F(RecipeTest, CirclesAndMissingIncludesAreRefused) {
 TEST_F(RecipeTest, MissingPluginsHaveTheirOwnExitCode) {
   EXPECT_THAT(refusal(small(), {"optimizer.plugin=adam", "data.plugin=webdata"}, 0, ExitCode::plugin),
               AllOf(HasSubstr("--set optimizer.plugin: plugin \"adam\" not found"), HasSubstr("data.plugin")));
-  EXPECT_THAT(refusal(small(), {"optimizer.plugin=adam", "train.lr=0"}, 0, ExitCode::usage),
+  EXPECT_THAT(refusal(small(), {"optimizer.plugin=adam", "train.lr=-1"}, 0, ExitCode::usage),
               HasSubstr("\"adam\" not found"));
   EXPECT_THAT(refusal(small(), {"backend.plugin=fused", "backend.device=cuda"}, 0, ExitCode::plugin),
               HasSubstr("fused_cuda"));

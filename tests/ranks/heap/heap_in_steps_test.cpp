@@ -30,34 +30,35 @@ class StepWatch final : public Monitor {
   void resume(const Progress&) override {}
 };
 
-std::string recipe_text(const std::string& run_dir, const std::string& backend, const std::string& optimizer, int ranks, bool tensor) {
+std::string recipe_text(const std::string& run_dir, const std::string& backend, const std::string& optimizer, int ranks, const std::string& split) {
   std::string text = "[run]\ndir = \"" + run_dir + "\"\n";
   text += "[model]\nlayers = 2\nhidden = 32\nheads = 4\nvocab_size = 259\nseq_length = 24\nattention_dropout = 0.1\nhidden_dropout = 0.1\n";
   text += "[train]\ntrain_samples = 64\nglobal_batch_size = 8\nmicro_batch_size = 2\nlr = 1e-3\nlr_decay_style = \"constant\"\nthreads = 1\n";
   text += "[optimizer]\nplugin = \"" + optimizer + "\"\n[backend]\nplugin = \"" + backend + "\"\n";
   text += "[data]\nplugin = \"synthetic\"\n[tokenizer]\nplugin = \"bytes\"\n[plugins]\nsearch_path = [\"" ESPALIER_PLUGIN_DIR "\"]\n";
   if (ranks > 1) text += "[parallel.data]\nplugin = \"parallel_zero\"\nstage = 1\n";
-  if (tensor) text += "[parallel.tensor]\nplugin = \"parallel_tensor\"\nsequence_parallel = true\nsize = " + std::to_string(ranks) + "\n";
+  if (split == "tensor") text += "[parallel.tensor]\nplugin = \"parallel_tensor\"\nsequence_parallel = true\nsize = " + std::to_string(ranks) + "\n";
+  if (split == "pipeline") text += "[parallel.pipeline]\nplugin = \"parallel_pipeline\"\nschedule = \"zero_bubble\"\nsize = " + std::to_string(ranks) + "\n";
   return text;
 }
 
 struct Case {
   const char* backend;
   const char* optimizer;
-  bool tensor = false;  ///< the ranks share layers, not batches
+  const char* split = "data";  ///< what several ranks share: batches, layers ("tensor"), or the model ("pipeline")
 };
 
 class HeapInSteps : public testing::TestWithParam<Case> {};
 
 TEST_P(HeapInSteps, OurLibrariesMakeNone) {
-  const auto [backend, optimizer, tensor] = GetParam();
+  const auto [backend, optimizer, split] = GetParam();
   const auto world = make_world_communicator();
-  const fs::path folder = fs::path(testing::TempDir()) / ("heap_" + std::to_string(world->size()) + "_" + backend + "_" + optimizer + (tensor ? "_tensor" : ""));
+  const fs::path folder = fs::path(testing::TempDir()) / ("heap_" + std::to_string(world->size()) + "_" + backend + "_" + optimizer + "_" + split);
   const fs::path recipe = folder.string() + ".toml";
   phase(*world, [&] {
     if (world->rank() != 0) return;
     fs::remove_all(folder);
-    std::ofstream(recipe) << recipe_text(folder.string(), backend, optimizer, world->size(), tensor && world->size() > 1);
+    std::ofstream(recipe) << recipe_text(folder.string(), backend, optimizer, world->size(), world->size() > 1 ? split : "data");
   });
   RecipeRequest request;
   request.file = recipe.string();
@@ -74,8 +75,9 @@ TEST_P(HeapInSteps, OurLibrariesMakeNone) {
 
 INSTANTIATE_TEST_SUITE_P(Providers, HeapInSteps,
                          testing::Values(Case{"reference", "optim_fp32"}, Case{"kernels_fused", "optim_bf16"},
-                                         Case{"kernels_fused", "optim_bf16", true}),
-                         [](const auto& test) { return std::string(test.param.backend) + (test.param.tensor ? "_tensor" : ""); });
+                                         Case{"kernels_fused", "optim_bf16", "tensor"},
+                                         Case{"kernels_fused", "optim_bf16", "pipeline"}),
+                         [](const auto& test) { return std::string(test.param.backend) + "_" + test.param.split; });
 
 // The watch itself: it must see what it is meant to see.
 TEST(HeapWatch, SeesAnAllocationOfOurOwn) {

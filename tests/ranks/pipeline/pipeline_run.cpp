@@ -95,7 +95,9 @@ PipelineRun::PipelineRun(Communicator& world, const RunOptions& options)
   const std::int64_t micro = recipe.train.batch.micro_batch, seq = recipe.model.seq_length;
   session_ = std::make_unique<Session>(world, std::move(recipe), *opened_.plugins, Session::Needs{false});
   const Grid& grid = session_->facts().grid;
-  group_ = world.split(grid.data_rank * grid.tensor + grid.tensor_rank, grid.pipeline_rank, "pipeline");
+  counters_ = std::make_shared<CommCounters>();
+  group_ = make_counting_communicator(
+      world.split(grid.data_rank * grid.tensor + grid.tensor_rank, grid.pipeline_rank, "pipeline"), counters_);
   tensor_group_ = world.split(grid.pipeline_rank * grid.data + grid.data_rank, grid.tensor_rank, "tensor");
   data_ = std::make_unique<HookedData>(session_->data_parallel());
 
@@ -130,6 +132,12 @@ double PipelineRun::evaluate() {
   batches.begin(1000);
   const EvalResult result = executor_->evaluate(valid_, batches);
   return result.loss_sum / static_cast<double>(result.tokens);
+}
+
+std::int64_t PipelineRun::sent_bytes() const {
+  std::int64_t bytes = 0;
+  for (const CommTotal& total : counters_->totals()) bytes += total.bytes;
+  return bytes;
 }
 
 std::map<std::string, std::vector<float>> PipelineRun::masters() {

@@ -11,6 +11,7 @@
 #include "config/open.hpp"
 #include "session/session.hpp"
 #include "support/doubles/hooked_data.hpp"
+#include "telemetry/communicator_counters.hpp"
 
 namespace espalier::testing_support {
 
@@ -54,11 +55,14 @@ class PipelineRun {
   app::Session& session() { return *session_; }
   app::Executor& executor() { return *executor_; }
   HookedData& data() { return *data_; }
+  /// Bytes that this rank has sent to other stages since the start.
+  std::int64_t sent_bytes() const;
 
  private:
   Communicator& world_;
   app::OpenRecipe opened_;
   std::unique_ptr<app::Session> session_;
+  std::shared_ptr<app::CommCounters> counters_;
   std::unique_ptr<Communicator> group_, tensor_group_;
   std::unique_ptr<HookedData> data_;
   std::unique_ptr<app::Executor> executor_;

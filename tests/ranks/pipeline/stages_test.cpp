@@ -126,6 +126,35 @@ TEST_F(Stages, AllSkipWhatOneStageCannotTake) {
   }
 }
 
+// 2·v·m messages of a middle stage; the first and the last part of the model send one way only.
+TEST_F(Stages, SendWhatTheFormulaSays) {
+  for (const char* recompute : {"none", "full"}) {
+    for (const int m : {1, 2, 5}) {
+      options_.schedule = "interleaved";
+      options_.micro_batches = m;
+      options_.more = {std::string("train.recompute=") + recompute};
+      PipelineRun run(*world_, options_);
+      run.step();
+      const int messages = (world_->rank() == 0 || last() ? 2 * 2 - 1 : 2 * 2) * m;
+      EXPECT_EQ(run.sent_bytes(), std::int64_t{messages} * 2 * 16 * 32 * 4) << recompute << " m " << m;
+    }
+  }
+}
+
+TEST_F(Stages, OfATensorGroupSendTheirPart) {
+  if (world_->size() != 4) return;
+  options_.pipeline = options_.tensor = 2;
+  std::int64_t bytes[2] = {};
+  for (const bool scatter : {false, true}) {
+    options_.more = {std::string("parallel.pipeline.scatter_gather=") + (scatter ? "true" : "false")};
+    PipelineRun run(*world_, options_);
+    run.step();
+    bytes[scatter ? 1 : 0] = run.sent_bytes();
+  }
+  EXPECT_EQ(bytes[0], std::int64_t{options_.micro_batches} * 2 * 16 * 32 * 4);
+  EXPECT_EQ(bytes[1], bytes[0] / 2);
+}
+
 TEST_F(Stages, TheLossReachesAllRanks) {
   PipelineRun run(*world_, options_);
   const Verdict verdict = run.step();

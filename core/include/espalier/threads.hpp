@@ -48,4 +48,8 @@ class ESPALIER_API ThreadPool {
 
 ESPALIER_API std::unique_ptr<ThreadPool> make_thread_pool(int threads);
 
+/// What the thread that calls ThreadPool::run does between items, at most every 0.2 ms: messages of MPI move only while
+/// somebody asks. One in a process; null: nothing.
+ESPALIER_API void set_between_items(void (*work)());
+
 }  // namespace espalier

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "comm/mpi.hpp"
+#include "espalier/threads.hpp"
 
 namespace espalier::comm {
 
@@ -22,6 +23,10 @@ void check_mpi(int code, const char* call) {
   throw CommError("rank " + std::to_string(rank) + ": " + std::string(expression.substr(0, expression.find('('))) +
                   ": " + text);
 }
+
+namespace {
+MpiRuntime* polled = nullptr;
+}  // namespace
 
 std::shared_ptr<MpiRuntime> MpiRuntime::acquire() {
   static std::weak_ptr<MpiRuntime> current;
@@ -54,9 +59,13 @@ MpiRuntime::MpiRuntime() {
     message_elements_ = round_elements_ = limit;
   }
   moving_.reserve(kSlots);
+  polled = this;
+  set_between_items(poll_between_items);
 }
 
 MpiRuntime::~MpiRuntime() {
+  set_between_items(nullptr);
+  polled = nullptr;
   if (!finalises_) return;
   // MPI_Finalize waits for all ranks. When an exception is on its way, this rank may be the only one to come here: then
   // leave without it, so that the launcher sees the exit code and ends the others.
@@ -101,6 +110,17 @@ Job* MpiRuntime::find(Request request) {
 }
 
 void MpiRuntime::close(Job& job) { job.owner = nullptr; }
+
+void MpiRuntime::poll_between_items() noexcept {
+  MpiRuntime* const runtime = polled;
+  if (runtime == nullptr || runtime->moving_.empty() || std::this_thread::get_id() != runtime->thread_) return;
+  MpiCommunicator& owner = *runtime->jobs_[runtime->moving_.front()].owner;
+  try {
+    runtime->poll();
+  } catch (const std::exception& error) {  // nobody above expects a kernel to fail for this
+    owner.abort(static_cast<int>(ExitCode::communication), error.what());
+  }
+}
 
 void MpiRuntime::poll() {
   std::size_t kept = 0;

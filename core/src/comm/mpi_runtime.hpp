@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "espalier/communicator.hpp"
@@ -52,6 +53,8 @@ class MpiRuntime {
   void close(Job& job);
   /// Moves all open operations on as far as they go without waiting.
   void poll();
+  /// The same for the run's only runtime, between items of kernels, if the calling thread is the one that communicates.
+  static void poll_between_items() noexcept;
 
   /// Elements of one message, and of one round of a reduction: bounds scratch memory. Lowered by
   /// ESPALIER_COMM_PIECE_ELEMENTS in tests.
@@ -67,7 +70,8 @@ class MpiRuntime {
   std::int64_t message_elements_ = std::int64_t{1} << 28;
   std::int64_t round_elements_ = std::int64_t{1} << 22;
   std::array<Job, kSlots> jobs_;
-  std::vector<std::uint32_t> moving_;  // slots of jobs that are not done, oldest first
+  std::thread::id thread_ = std::this_thread::get_id();  // the one that communicates
+  std::vector<std::uint32_t> moving_;                    // slots of jobs that are not done, oldest first
 };
 
 }  // namespace espalier::comm

@@ -2,6 +2,7 @@
 // worker that wakes late finds nothing to take, and run() never waits for a worker that has not started.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,6 +26,9 @@ void relax() {
 // About 20 µs: longer than the gap between two kernels of a step, shorter than what a rank that shares the core would
 // miss.
 constexpr int kSpins = 1000;
+constexpr auto kBetween = std::chrono::microseconds(200);  // well below a millisecond, far above reading the clock
+std::atomic<void (*)()> between_items{nullptr};
+
 constexpr std::int64_t kMaxItems = 0xffffffff;  // the lower half of a ticket
 
 class Pool final : public ThreadPool {
@@ -45,7 +49,10 @@ class Pool final : public ThreadPool {
 
   void run(std::int64_t items, FunctionRef<void(std::int64_t)> body) override {
     if (workers_.empty() || items <= 1) {
-      for (std::int64_t i = 0; i < items; ++i) body(i);
+      for (std::int64_t i = 0; i < items; ++i) {
+        body(i);
+        between();
+      }
       return;
     }
     ESPALIER_ASSERT(!running_);
@@ -65,7 +72,7 @@ class Pool final : public ThreadPool {
     ticket_.store((job_ << 32) | static_cast<std::uint64_t>(items), std::memory_order_release);
     signal_.fetch_add(1, std::memory_order_release);
     signal_.notify_all();
-    take_items();
+    take_items([this] { between(); });
     for (int spin = 0; spin < kSpins; ++spin) {
       if (open_.load(std::memory_order_acquire) == 0) return;
       relax();
@@ -76,7 +83,17 @@ class Pool final : public ThreadPool {
     }
   }
 
-  void take_items() {
+  void between() {
+    void (*const between_work)() = between_items.load(std::memory_order_relaxed);
+    if (between_work == nullptr) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_) return;
+    between_work();
+    next_ = now + kBetween;
+  }
+
+  template <class AfterItem>
+  void take_items(AfterItem after_item) {
     std::uint64_t ticket = ticket_.load(std::memory_order_acquire);
     while ((ticket & 0xffffffff) != 0) {
       if (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acquire)) continue;
@@ -84,6 +101,7 @@ class Pool final : public ThreadPool {
       const std::int64_t item = end_ - static_cast<std::int64_t>(ticket & 0xffffffff);
       (*body_)(item);
       if (open_.fetch_sub(1, std::memory_order_acq_rel) == 1) open_.notify_one();
+      after_item();
       ticket = ticket_.load(std::memory_order_acquire);
     }
   }
@@ -102,7 +120,7 @@ class Pool final : public ThreadPool {
       }
       if (stopping_.load(std::memory_order_relaxed)) return;
       seen = now;
-      take_items();
+      take_items([] {});
     }
   }
 
@@ -110,6 +128,7 @@ class Pool final : public ThreadPool {
   std::int64_t end_ = 0;
   std::uint64_t job_ = 0;
   bool running_ = false;
+  std::chrono::steady_clock::time_point next_;        // when the caller may look after messages again
   alignas(64) std::atomic<std::uint64_t> ticket_{0};  // job in the upper half, items left in the lower
   alignas(64) std::atomic<std::uint32_t> open_{0};    // items not yet done
   alignas(64) std::atomic<std::uint32_t> signal_{0};
@@ -123,5 +142,7 @@ std::unique_ptr<ThreadPool> make_thread_pool(int threads) {
   if (threads < 1) throw DeviceError("thread pool: asked for " + std::to_string(threads) + " threads; give at least 1");
   return std::make_unique<Pool>(threads);
 }
+
+void set_between_items(void (*work)()) { between_items.store(work, std::memory_order_relaxed); }
 
 }  // namespace espalier

@@ -1,6 +1,9 @@
+#include <chrono>
 #include <cstdlib>
+#include <thread>
 
 #include "espalier/testing/communicator_suite.hpp"
+#include "espalier/threads.hpp"
 #include "support/mpi_test.hpp"
 #include "telemetry/communicator_counters.hpp"
 
@@ -69,6 +72,21 @@ TEST(MpiCommunicator, WaitingMovesEveryGroup) {
   if (world->rank() % 2 == 1) world->finish(first, stream);
   EXPECT_EQ(a[199999], static_cast<float>(world->size()));
   EXPECT_EQ(b[0], 2.0f * static_cast<float>(world->size()));
+}
+
+// Kernels move the operations that are under way: one question afterwards finds the sum done.
+TEST(MpiCommunicator, KernelsMoveWhatIsUnderWay) {
+  const auto world = make_world_communicator();
+  if (world->size() == 1) return;  // nothing is under way in a group of one
+  const auto pool = make_thread_pool(1);
+  HostStream stream;
+  std::vector<float> values(200000, 1.0f);
+  world->run({}, stream);
+  const Request sum =
+      world->start_all_reduce(View::vector(values.data(), 200000, DType::f32), Reduce::sum_rank_order, stream);
+  pool->run(400, [](std::int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
+  EXPECT_EQ(values[199999], static_cast<float>(world->size()));  // nobody has asked yet
+  world->finish(sum, stream);
 }
 
 }  // namespace

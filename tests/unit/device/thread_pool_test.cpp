@@ -51,6 +51,30 @@ TEST(ThreadPool, WorksOnSeveralThreadsAndWakesAfterSleep) {
   }
 }
 
+std::atomic<int> looks{0}, looks_of_others{0};
+std::thread::id caller;
+
+TEST(ThreadPool, TheCallerLooksAfterMessagesBetweenItems) {
+  caller = std::this_thread::get_id();
+  set_between_items([] { (std::this_thread::get_id() == caller ? looks : looks_of_others) += 1; });
+  for (const int threads : {1, 3}) {
+    const auto pool = make_thread_pool(threads);
+    looks = 0;
+    pool->run(30, [](std::int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
+    EXPECT_GE(looks, 2);
+    looks = 0;
+    const auto begin = std::chrono::steady_clock::now();
+    pool->run(20000, [](std::int64_t) {});
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    EXPECT_LE(looks, 1 + static_cast<int>(took.count() / 0.0002)) << "not after every small item";
+  }
+  set_between_items(nullptr);
+  looks = 0;
+  make_thread_pool(1)->run(3, [](std::int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
+  EXPECT_EQ(looks, 0);
+  EXPECT_EQ(looks_of_others, 0);
+}
+
 TEST(ThreadPool, RefusesNoThreads) { EXPECT_THROW(make_thread_pool(0), DeviceError); }
 
 }  // namespace

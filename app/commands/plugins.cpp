@@ -8,6 +8,7 @@
 #include "config/open.hpp"
 #include "config/sections.hpp"
 #include "espalier/error.hpp"
+#include "session/builtins.hpp"
 
 namespace espalier::app {
 
@@ -78,10 +79,12 @@ void print_options(std::span<const OptionSpec> options, int depth) {
 
 int run_inspect(const Args& args) {
   const auto host = make_plugin_host("", args.strings("--search-path"));
+  add_builtins(*host);
   const LoadedPlugin& plugin = host->load(args.string("NAME"), args.string("--device"));
   const PluginDescriptor& descriptor = plugin.descriptor();
   std::cout << fmt::format("{} {} ({})\n{}\nfile:  {}\nbuild: {}\n", descriptor.name, descriptor.version,
-                           descriptor.licence, descriptor.summary, plugin.path().string(), descriptor.abi_id);
+                           descriptor.licence, descriptor.summary,
+                           plugin.path().empty() ? "built in" : plugin.path().string(), descriptor.abi_id);
   for (const Factory& factory : plugin.factories()) {
     const std::string_view table = table_of(factory.kind);
     std::cout << fmt::format("\n{} \"{}\"", factory.kind, factory.name);

@@ -50,7 +50,8 @@ const Command kTrain{"train",
                      "  trainer train configs/quickstart.toml\n"
                      "  mpiexec -n 2 trainer train configs/quickstart.toml --set optimizer.plugin=optim_fp16 --set run.dir=runs/fp16\n"
                      "Ctrl-C (or SIGTERM, SIGUSR1) saves the state after the current step and ends with exit code 75; the same command\n"
-                     "goes on from there. Everything a run writes is in run.dir: checkpoints, train.log, metrics.jsonl, recipe.toml.",
+                     "goes on from there. Everything a run writes is in run.dir: checkpoints, recipe.toml, train.log (steps),\n"
+                     "metrics.jsonl (the same, one JSON object a line), trainer.log (what plugins and the program say).",
                      kArgs,
                      run};
 

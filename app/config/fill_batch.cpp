@@ -130,6 +130,10 @@ void fill_batch(Tables& tables, Recipe& recipe) {
   const bool schedule = read_schedule(tables, train.batch);
   const bool sizes = schedule && read_sizes(tables, recipe.grid, train.batch);
   const bool ramp = sizes && read_ramp(tables, recipe.grid, train.batch);
+  if (ramp && !train.batch.micro_batches.empty() && train.batch.micro_batches.back().global_batch > train.batch.global_batch) {
+    tables.complain(kSchedule, fmt::format("its entry for a global batch of {} is never reached: global_batch_size is {}",
+                                           train.batch.micro_batches.back().global_batch, train.batch.global_batch));
+  }
 
   const bool has_samples = tables.has("train.train_samples"), has_iters = tables.has("train.train_iters");
   const bool wrote_samples = tables.find("train.train_samples") != nullptr,
@@ -154,6 +158,14 @@ void fill_batch(Tables& tables, Recipe& recipe) {
   if (has_samples && !wrote_iters && train.train_steps == 0) {
     tables.complain("train.train_samples", fmt::format("{} is less than the first batch of {} samples",
                                                        train.train_samples, batches.at(0).global_batch));
+  }
+  if (train.train_steps > 0) {
+    const std::int64_t last = batches.phases(train.train_samples).back().batch.global_batch;
+    if (last < train.batch.global_batch) {
+      recipe.warnings.push_back(fmt::format("training ends at {} samples, inside the ramp of the batch: its last batch has {} samples, "
+                                            "global_batch_size is {}",
+                                            train.train_samples, last, train.batch.global_batch));
+    }
   }
 }
 

@@ -58,7 +58,9 @@ void fill_rate(Tables& tables, Recipe& recipe) {
                     fmt::format("{} is longer than what lies between warm-up {} and end {}", rate.wsd_decay_samples,
                                 rate.warmup_samples, rate.decay_samples));
   }
-  if (recipe.train.train_samples > 0) recipe.warnings = warnings(rate, recipe.train.train_samples);
+  if (recipe.train.train_samples > 0) {
+    for (std::string& warning : warnings(rate, recipe.train.train_samples)) recipe.warnings.push_back(std::move(warning));
+  }
 }
 
 }  // namespace espalier::app

@@ -32,6 +32,22 @@ bool check_choice(PluginChoice& choice, Tables& tables, const Recipe& recipe, co
   return false;
 }
 
+/// @returns whether the plugin of one of [backend] overrides could not be had.
+bool check_override(const std::string& family, const std::string& provider, Tables& tables, const Recipe& recipe,
+                    const OptionsOf& options_of) {
+  PluginChoice choice = recipe.backend.choice;
+  choice.plugin = provider;
+  choice.device = "cpu";
+  if (is_built_in(choice)) return false;
+  try {
+    static_cast<void>(options_of(choice, recipe.plugin_search_path));
+    return false;
+  } catch (const Error& error) {
+    tables.complain("backend.overrides", family + ": " + error.what());
+    return true;
+  }
+}
+
 }  // namespace
 
 bool is_built_in(const PluginChoice& choice) {
@@ -61,6 +77,9 @@ Recipe load_recipe(const RecipeRequest& request, const OptionsOf& options_of) {
   for (PluginChoice* choice : {&recipe.optimizer, &recipe.data, &recipe.tokenizer, &recipe.backend.choice,
                                &recipe.tensor.choice, &recipe.pipeline.choice, &recipe.data_parallel.choice}) {
     missing_plugins += check_choice(*choice, tables, recipe, options_of, problems) ? 1 : 0;
+  }
+  for (const auto& [family, provider] : recipe.backend.overrides) {
+    missing_plugins += check_override(family, provider, tables, recipe, options_of) ? 1 : 0;
   }
   if (missing_plugins > 0 && missing_plugins == problems.size()) {
     try {

@@ -114,7 +114,10 @@ void Session::make_model() {
 }
 
 std::string Session::provider() const {
-  return fmt::format("{}, {} thread{}", backend_->description(), threads_->size(), threads_->size() == 1 ? "" : "s");
+  const std::string threads = fmt::format(", {} thread{}", threads_->size(), threads_->size() == 1 ? "" : "s");
+  std::string text(backend_->description());
+  if (!text.ends_with(threads)) text += threads;  // some providers say it themselves
+  return text;
 }
 
 }  // namespace espalier::app

@@ -214,7 +214,7 @@ void Trainer::report_start() {
                               megabytes(bytes.weights), megabytes(bytes.gradients), megabytes(bytes.optimizer), megabytes(bytes.scratch),
                               megabytes(session_.executor().arena_bytes(walks_)), megabytes(writer_->world_bytes())));
   event("schedule", summary(recipe_.train.rate, recipe_.train.train_samples));
-  for (const std::string& warning : warnings(recipe_.train.rate, recipe_.train.train_samples)) {
+  for (const std::string& warning : recipe_.warnings) {
     if (session_.world().rank() == 0) log(LogLevel::warning, "schedule", warning);
   }
 }

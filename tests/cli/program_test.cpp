@@ -123,6 +123,7 @@ TEST_F(Program, PluginsAreListedAndInspected) {
   EXPECT_EQ(one.code, 0);
   EXPECT_THAT(one.text, AllOf(HasSubstr("options of [optimizer]"), HasSubstr("betas"), HasSubstr("[0.9, 0.95]")));
   EXPECT_EQ(trainer("plugins inspect optim_nothing").code, 3);
+  EXPECT_THAT(trainer("plugins inspect synthetic").text, AllOf(HasSubstr("built in"), HasSubstr("dataset \"synthetic\"")));
 }
 
 TEST_F(Program, DoctorSpeaksOfTheMachine) {

@@ -184,6 +184,8 @@ namespace {
 int store_index_files(const IndexRequest& request, const std::function<void()>& before_rename) {
   const EpochPlan plan = plan_of(request);
   const CacheFiles files = cache_files(request);
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(files.document).parent_path(), error);  // of data.cache_dir
   OutputFile document_file(files.document);  // opened first: an unwritable folder shows before the work
   OutputFile sample_file(files.sample);
   OutputFile shuffle_file(files.shuffle);

@@ -295,8 +295,9 @@ void IndexedDataset::log_table(HostContext& host) const {
                                    number(part.reader->arrays().plan().tokens_per_epoch) + " tokens)");
       continue;
     }
-    host.log(LogLevel::info, summary + (set.order ? ", blended by weight (shares of samples)"
-                                                  : ", every part once, one after another"));
+    host.log(LogLevel::info, summary + (set.parts.size() == 1 ? ""
+                                        : set.order           ? ", blended by weight (shares of samples)"
+                                                              : ", every part once, one after another"));
     row({"path", "weight", "normalised", "first", "end", unit_of(*set.parts[0].file), "tokens", "requested", "built",
          "epochs"});
     for (const Part& part : set.parts) {

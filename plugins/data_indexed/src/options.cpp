@@ -172,8 +172,10 @@ DataOptions parse_options(const ConfigView& config, const RunFacts& facts) {
     }
     for (const PartOptions& part : options.sets[0].parts) {
       if (part.range.start != 0.0 || part.range.end != 1.0) {
-        config.fail("split",
-                    "and the range of \"" + part.path + "\" both cut the data; give range for all sets and no split");
+        config.fail("split", "\"" + *options.split + "\"" + (config.has("split") ? "" : ", the default without valid or test sets,") +
+                                 " and the range of \"" + part.path +
+                                 "\" both cut the data; leave split out and name the other sets, as valid = [{path = \"PREFIX\", "
+                                 "range = \"0.95:1\"}] (valid = [] for none)");
       }
     }
   }

@@ -90,6 +90,8 @@ TEST_F(Combinations, RampsMustMeetTheFinalBatch) {
   EXPECT_THAT(refusal(file, {"train.micro_batch_schedule=[{global_batch_size=16, micro_batch_size=4}, "
                              "{global_batch_size=8, micro_batch_size=1}]"}),
               HasSubstr("global_batch_size must ascend; 8 comes after 16"));
+  EXPECT_THAT(refusal(file, {"train.micro_batch_schedule=[{global_batch_size=4096, micro_batch_size=2}]"}),
+              HasSubstr("its entry for a global batch of 4096 is never reached"));
   EXPECT_THAT(refusal(file, {"train.micro_batch_schedule=[{global_batch_size=16, micro_batch=4}]"}),
               HasSubstr("micro_batch_size"));
 }

@@ -174,6 +174,11 @@ TEST_F(RecipeTest, MissingPluginsHaveTheirOwnExitCode) {
               HasSubstr("fused_cuda"));
 }
 
+TEST_F(RecipeTest, AProviderOfOneFamilyIsLookedForToo) {
+  EXPECT_THAT(refusal(small(), {"backend.overrides={attention=\"nothing\"}"}, 0, ExitCode::plugin),
+              HasSubstr("--set backend.overrides: attention: plugin \"nothing\" not found"));
+}
+
 TEST_F(RecipeTest, TheEffectiveRecipeReproducesTheRun) {
   const Recipe first = load(small("[parallel.data]\nplugin = \"parallel_zero\"\nstage = 1\n"),
                             {"train.rampup_batch_size=[4, 4, 40]", "backend.overrides={attention=\"reference\"}",

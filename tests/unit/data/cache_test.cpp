@@ -143,7 +143,10 @@ TEST_F(CacheTest, AFolderOfItsOwnKeepsEqualNamesApart) {
   there.file = &french;
   EXPECT_NE(cache_files(here).document, cache_files(there).document);
   EXPECT_TRUE(cache_files(here).document.starts_with(folder_ / "cache/a_")) << cache_files(here).document;
-  here.folder = folder_ / "missing";
+  here.folder = folder_ / "made/on/the/way";
+  store_index(here);
+  EXPECT_EQ(why_not_cached(here), std::nullopt);
+  here.folder = folder_ / "fr/a.bin";  // a file
   EXPECT_THROW(store_index(here), IoError);
 }
 

@@ -154,6 +154,9 @@ TEST_F(DatasetTest, SettingsThatContradictAreRefused) {
   EXPECT_TRUE(contains(refusal({}), "data.train"));
   EXPECT_TRUE(contains(refusal({path, {"train", tables_of({{{"path", paths_["b"]}}})}}), "both given"));
   EXPECT_TRUE(contains(refusal({path, valid, {"split", std::string("90,5,5")}}), "use range instead"));
+  // A split nobody wrote.
+  EXPECT_TRUE(contains(refusal({{"train", tables_of({{{"path", paths_["a"]}, {"range", std::string("0:0.5")}}})}}),
+                       "the default without valid or test sets"));
   EXPECT_TRUE(contains(refusal({path, {"split", std::string("1,2,3,4")}}),
                        "recipe.toml:1:1: data.split: \"1,2,3,4\" has 4 shares"));
   EXPECT_TRUE(contains(refusal({{"train", tables_of({{{"path", paths_["a"]}, {"range", std::string("0:2")}}})}, valid}),

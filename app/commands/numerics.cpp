@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <optional>
 
 #include "checkpoint/reader.hpp"
+#include "checkpoint/store.hpp"
 #include "commands/commands.hpp"
 #include "commands/numerics_pass.hpp"
 #include "config/open.hpp"
@@ -20,7 +22,7 @@ namespace espalier::app {
 namespace {
 
 constexpr ArgSpec kArgs[] = {
-    {"--model", ArgType::string, "a Hugging Face BLOOM folder, or a checkpoint (step_N)", true, nullptr, false, "DIR"},
+    {"--model", ArgType::string, "a Hugging Face BLOOM folder, a checkpoint (step_N), or a run's folder", true, nullptr, false, "DIR"},
     {"--batch", ArgType::string, "tokens: input_ids, I64 [batch, seq + 1]", true, nullptr, false, "FILE.safetensors"},
     {"--out", ArgType::string, "written: logits, loss and grad.<Hugging Face name>, FP32", true, nullptr, false,
      "FILE.safetensors"},
@@ -41,16 +43,37 @@ struct Source {
   const ModelShape& shape() const { return folder ? folder->shape() : checkpoint->manifest().model; }
 };
 
-Source open_source(const std::filesystem::path& path) {
+Source open_source(const std::string& path) {
   Source source;
-  if (std::filesystem::exists(path / "manifest.json")) {
-    source.checkpoint.emplace(path);
-  } else if (std::filesystem::exists(path / "config.json")) {
+  if (std::filesystem::exists(std::filesystem::path(path) / "config.json")) {
     source.folder.emplace(path);
-  } else {
-    throw IoError(path.string() + ": has neither config.json (a Hugging Face folder) nor manifest.json (a checkpoint)");
+    return source;
   }
+  CheckpointStore::Found found;
+  try {
+    found = find_checkpoint(path);
+  } catch (const IoError& error) {
+    throw IoError(std::string(error.what()) + "; a Hugging Face folder has a config.json, and there is none either");
+  }
+  source.checkpoint.emplace(found.path);
   return source;
+}
+
+/// What would be ignored, or would destroy what it is compared with.
+void check_arguments(const Args& args) {
+  if (!args.strings("--set").empty() && !args.has("--recipe")) {
+    throw ConfigError("command line: --set: changes a recipe, and none is given (--recipe)");
+  }
+  if (args.has("--tolerance")) {
+    if (!args.has("--compare")) throw ConfigError("command line: --tolerance: there is nothing to compare with (--compare)");
+    if (args.number("--tolerance") < 0) throw ConfigError("command line: --tolerance: must be 0 or more");
+  }
+  for (const char* input : {"--batch", "--compare"}) {
+    std::error_code error;
+    if (args.has(input) && std::filesystem::equivalent(args.string(input), args.string("--out"), error)) {
+      throw ConfigError(std::string("command line: --out: is the file of ") + input + ", which would be overwritten");
+    }
+  }
 }
 
 /// FP32 with the reference kernels on one rank.
@@ -126,6 +149,7 @@ int numerics(Communicator& world, const Args& args) {
   std::optional<SafetensorsFile> reference;
   NumericsBatch batch;
   OpenRecipe opened;
+  alike([&] { check_arguments(args); });
   phase(world, [&] {
     source = open_source(args.string("--model"));
     const ModelShape& shape = source->shape();

@@ -113,7 +113,7 @@ TEST_F(Numerics, WhatAUserCanGetWrong) {
   const std::string model = kModels + "tiny_a/hf", batch = kModels + "tiny_a/fwd_bwd.safetensors";
   const Outcome no_model = asked(folder_.path().string(), batch);
   EXPECT_EQ(no_model.code, 4);
-  EXPECT_THAT(no_model.text, HasSubstr("neither config.json (a Hugging Face folder) nor manifest.json"));
+  EXPECT_THAT(no_model.text, HasSubstr("a Hugging Face folder has a config.json"));
   const Outcome no_ids = asked(model, model + "/model.safetensors");
   EXPECT_EQ(no_ids.code, 4);
   EXPECT_THAT(no_ids.text, HasSubstr("no tensor \"input_ids\""));
@@ -124,6 +124,15 @@ TEST_F(Numerics, WhatAUserCanGetWrong) {
   EXPECT_EQ(ranks.code, 2);
   EXPECT_THAT(ranks.text, HasSubstr("2 ranks need a recipe"));
   EXPECT_FALSE(std::filesystem::exists(path("out.safetensors")));
+  // What would be ignored, or would overwrite what it is measured against.
+  EXPECT_THAT(numerics("tiny_a", "--set optimizer.plugin=optim_bf16").text, HasSubstr("--set: changes a recipe, and none is given"));
+  EXPECT_THAT(numerics("tiny_a", "--tolerance 1e-4").text, HasSubstr("--tolerance: there is nothing to compare with"));
+  EXPECT_THAT(numerics("tiny_a", truth("tiny_a") + " --tolerance -1").text, HasSubstr("--tolerance: must be 0 or more"));
+  folder_.write("out.safetensors", "mine");
+  const Outcome itself = numerics("tiny_a", "--compare out.safetensors");
+  EXPECT_EQ(itself.code, 2);
+  EXPECT_THAT(itself.text, HasSubstr("--out: is the file of --compare"));
+  EXPECT_EQ(std::filesystem::file_size(path("out.safetensors")), 4u);
 }
 
 }  // namespace

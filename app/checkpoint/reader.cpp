@@ -247,8 +247,8 @@ std::vector<std::string> CheckpointReader::load(std::span<const Parameter> logic
 
 std::vector<float> CheckpointReader::read_tensor(const StoredTensor& tensor) const {
   DataFiles files(folder_);
+  const auto runs = stored_runs(tensor);  // first: a damaged shape must not decide how much memory is asked for
   std::vector<float> values(static_cast<std::size_t>(tensor.shape.elements()));
-  const auto runs = stored_runs(tensor);
   for_each_stored(runs, tensor.dtype, files, 0, tensor.shape.elements(),
                   [&](const std::byte* bytes, std::int64_t offset, std::int64_t count) {
                     with_float_type(tensor.dtype, [&](auto zero) {

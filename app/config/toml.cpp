@@ -116,8 +116,10 @@ ConfigTable parse_assignment(const std::string& text, const std::string& origin,
       found.clear();
       table = parse_toml(key + "=" + toml_string(value), "", origin, found);
     }
+    const bool text_meant = !value.empty() && std::strchr("\"'[{+-0123456789", value[0]) == nullptr;
     for (ConfigProblem& problem : found) {
       problem.key = problem.key.empty() ? key : problem.key;
+      if (text_meant) problem.message += "; text that is no plain word needs quotes: '" + key + "=\"...\"'";
       problems.push_back(std::move(problem));
     }
   }

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "cli/process.hpp"
 #include "unit/text/files.hpp"
@@ -110,6 +111,18 @@ TEST_F(Resume, DamageSaysWhatToDo) {
   const Outcome damaged = train("");
   EXPECT_EQ(damaged.code, 4);
   EXPECT_THAT(damaged.text, AllOf(HasSubstr("not a manifest of a checkpoint"), HasSubstr("name an older one (checkpoint.load)")));
+}
+
+TEST_F(Resume, AShapeThatNoFileHoldsIsDamageToInspect) {
+  const fs::path file = checkpoints() / "step_4" / "manifest.json";
+  std::stringstream text;
+  text << std::ifstream(file).rdbuf();
+  std::string damaged = text.str();
+  const auto shape = damaged.find("258", damaged.find("\"shape\""));
+  damaged.replace(shape, 3, "9223372036854775807");
+  std::ofstream(file) << damaged;
+  const Outcome inspected = run(TRAINER_EXE " checkpoint inspect --tensors " + quoted(checkpoints().string()));
+  EXPECT_EQ(inspected.code, 4) << inspected.text;
 }
 
 TEST_F(Resume, APlaceThatCannotHoldCheckpointsIsNoticedBeforeStepOne) {

@@ -174,6 +174,12 @@ TEST_F(RecipeTest, MissingPluginsHaveTheirOwnExitCode) {
               HasSubstr("fused_cuda"));
 }
 
+// The shell has eaten one pair of quotes already.
+TEST_F(RecipeTest, TextWithBlanksIsToldToBeQuoted) {
+  EXPECT_THAT(refusal(small(), {"run.dir=my run"}), HasSubstr("needs quotes: 'run.dir=\"...\"'"));
+  EXPECT_EQ(load(small(), {"run.dir=\"my run\""}).run_dir, "my run");
+}
+
 TEST_F(RecipeTest, AProviderOfOneFamilyIsLookedForToo) {
   EXPECT_THAT(refusal(small(), {"backend.overrides={attention=\"nothing\"}"}, 0, ExitCode::plugin),
               HasSubstr("--set backend.overrides: attention: plugin \"nothing\" not found"));

@@ -9,6 +9,7 @@
 
 #include "espalier/communicator.hpp"
 #include "espalier/error.hpp"
+#include "session/lost_file.hpp"
 
 namespace espalier::app {
 
@@ -69,6 +70,7 @@ void phase(Communicator& world, Body&& body) {
 /// passed on.
 template <class Body>
 int run_on_world(Communicator& world, Body&& body) {
+  const LostFileMessage lost_file(world.size() > 1 ? world.rank() : -1);
   try {
     return std::forward<Body>(body)();
   } catch (const AgreedError&) {

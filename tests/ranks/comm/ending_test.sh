@@ -6,15 +6,15 @@ mpiexec=$1
 probe=$2
 failed=0
 
-# expect CODE TEXT TIMES COMMAND...: ends within 20 s with CODE, TEXT printed TIMES times, nothing about use after finalisation.
+# expect CODES TEXT TIMES COMMAND...: ends within 20 s with CODES (one, or several with | between them), TEXT printed TIMES times, nothing about use after finalisation.
 expect() {
-  local code=$1 text=$2 times=$3 output status count
+  local codes=$1 text=$2 times=$3 output status count
   shift 3
   output=$(timeout 20 "$@" 2>&1)
   status=$?
   count=$(grep -cF -- "$text" <<<"$output")
-  if [ "$status" -ne "$code" ] || [ "$count" -ne "$times" ] || grep -qi 'finaliz' <<<"$output"; then
-    echo "$*: expected exit $code and $times times \"$text\", found exit $status and $count times:"
+  if ! [[ "|$codes|" == *"|$status|"* ]] || [ "$count" -ne "$times" ] || grep -qi 'finaliz' <<<"$output"; then
+    echo "$*: expected exit $codes and $times times \"$text\", found exit $status and $count times:"
     echo "$output"
     failed=1
   fi
@@ -26,7 +26,8 @@ for ranks in 1 2 4; do
   expect 0 "" 1 "$mpiexec" -n "$ranks" "$probe" quiet
   expect 0 "" 1 "$mpiexec" -n "$ranks" "$probe" late
   expect 42 "${last}the disk is full" 1 "$mpiexec" -n "$ranks" "$probe" abort
-  expect 4 "data.bin: cannot be read" 1 "$mpiexec" -n "$ranks" "$probe" alone
+  # The launcher kills the other ranks, and on a busy machine may reap one of them (9) before the one that left with 4.
+  expect "4|9" "data.bin: cannot be read" 1 "$mpiexec" -n "$ranks" "$probe" alone
   expect 4 "${last}data.bin: cannot be read" "$ranks" "$mpiexec" -n "$ranks" "$probe" together
 done
 expect 5 "rank 1: group data: destroyed with 1 open operations" 1 "$mpiexec" -n 2 "$probe" open

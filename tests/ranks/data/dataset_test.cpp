@@ -113,7 +113,7 @@ TEST(DatasetOnRanks, AFolderThatCannotBeWrittenStopsAll) {
   const SharedData shared;
   WorldHost host;
   ConfigTable table = blend_of(shared.path() + "/a", shared.path() + "/b");
-  table.values["cache_dir"].data = shared.path() + "/missing";
+  table.values["cache_dir"].data = shared.path() + "/a.bin/missing";  // below a file: cannot be made
   const auto message = message_of<Error>([&] { IndexedDataset(ConfigView(table, "data"), host); });
   EXPECT_NE(message.find("rank 0"), std::string::npos) << message;
   EXPECT_NE(message.find("/missing"), std::string::npos) << message;

@@ -7,6 +7,7 @@
 #include "session/threads_per_rank.hpp"
 #include "telemetry/log.hpp"
 #include "train/phase.hpp"
+#include "train/run_lock.hpp"
 #include "train/stop.hpp"
 #include "train/trainer.hpp"
 
@@ -16,24 +17,31 @@ namespace {
 constexpr ArgSpec kArgs[] = {kRecipeArg, kSetArg};
 constexpr const char* kStopping = "\nstopping: after this step the state is saved; Ctrl-C once more ends at once, without saving\n";
 
-void make_run_folder(Communicator& world, const Recipe& recipe) {
+std::unique_ptr<RunLock> make_run_folder(Communicator& world, const Recipe& recipe) {
+  std::unique_ptr<RunLock> lock;
   phase(world, [&] {
     if (world.rank() != 0) return;
     std::error_code error;
     std::filesystem::create_directories(recipe.run_dir, error);
     if (error) throw IoError(recipe.run_dir, "cannot make the run folder (run.dir)", error.value());
-    write_synced(std::filesystem::path(recipe.run_dir) / "recipe.toml", recipe.effective);
+    lock = std::make_unique<RunLock>(recipe.run_dir);
     log_to_file(std::filesystem::path(recipe.run_dir) / "trainer.log");
   });
+  return lock;
 }
 
 int train(Communicator& world, const Args& args) {
   prepare_openmp(threads_per_rank(0, detect_launch().local_size));  // before any plugin brings OpenMP along
   OpenRecipe opened = alike([&] { return open_recipe(recipe_request(args), world); });
   start_log(world.rank(), world.size(), parse_log_level(opened.recipe.log.level));
-  make_run_folder(world, opened.recipe);
+  const std::unique_ptr<RunLock> lock = make_run_folder(world, opened.recipe);
   Session session(world, std::move(opened.recipe), *opened.plugins, {});
   Trainer trainer(session);
+  // Only now: a start that is refused leaves the recipe of the run as it was.
+  phase(world, [&] {
+    const Recipe& recipe = session.recipe();
+    if (world.rank() == 0) write_synced(std::filesystem::path(recipe.run_dir) / "recipe.toml", recipe.effective);
+  });
   return static_cast<int>(trainer.run());
 }
 

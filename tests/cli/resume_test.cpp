@@ -125,6 +125,29 @@ TEST_F(Resume, AShapeThatNoFileHoldsIsDamageToInspect) {
   EXPECT_EQ(inspected.code, 4) << inspected.text;
 }
 
+TEST_F(Resume, ARefusedStartLeavesTheRecipeOfTheRun) {
+  const auto saved = [&] {
+    std::stringstream text;
+    text << std::ifstream(folder_.path() / "run" / "recipe.toml").rdbuf();
+    return text.str();
+  };
+  const std::string before = saved();
+  EXPECT_THAT(before, HasSubstr("heads = 2"));
+  EXPECT_EQ(train("--set model.heads=4").code, 4);
+  EXPECT_EQ(saved(), before);
+}
+
+// Two in one folder would mix their logs and replace each other's checkpoints.
+TEST_F(Resume, TwoAtATimeAreRefused) {
+  const Outcome both = run("cd " + quoted(folder_.path().string()) + " && ( " TRAINER_EXE
+                           " train recipe.toml --set train.train_samples=100000000 --set log.interval=1000000 2>/dev/null & p=$!; "
+                           "for i in $(seq 100); do grep -q continuing run/train.log && break; sleep 0.1; done; " TRAINER_EXE
+                           " train recipe.toml; code=$?; kill $p; wait $p; exit $code )");
+  EXPECT_EQ(both.code, 4) << both.text;
+  EXPECT_THAT(both.text, HasSubstr("run: another process is training in this folder"));
+  EXPECT_EQ(train("").code, 0) << "the lock goes with the process";
+}
+
 TEST_F(Resume, APlaceThatCannotHoldCheckpointsIsNoticedBeforeStepOne) {
   folder_.write("file", "");
   const Outcome unwritable = train("--set checkpoint.save=file --set checkpoint.load=none");

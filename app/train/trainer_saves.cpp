@@ -1,0 +1,148 @@
+// What a run starts from and what it leaves: the newest checkpoint or initial weights; saves in the background.
+#include "train/trainer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "checkpoint/reader.hpp"
+#include "checkpoint/store.hpp"
+#include "model/initialise.hpp"
+#include "telemetry/log.hpp"
+#include "train/phase.hpp"
+#include "train/resume.hpp"
+
+namespace espalier::app {
+namespace {
+
+LoadOptimizer parse_policy(const std::string& text) {
+  if (text == "convert") return LoadOptimizer::convert;
+  return text == "skip" ? LoadOptimizer::skip : LoadOptimizer::strict;
+}
+
+}  // namespace
+
+void Trainer::start_or_resume() {
+  const CheckpointStore store(recipe_.checkpoint.save);
+  std::optional<CheckpointStore::Found> found;
+  phase(session_.world(), [&] {
+    if (recipe_.checkpoint.load == "auto") {
+      found = store.newest();
+    } else if (recipe_.checkpoint.load != "none") {
+      found = find_checkpoint(recipe_.checkpoint.load);
+    }
+  });
+  if (found) {
+    load(found->path, found->note);
+  } else {
+    initialise_weights();
+  }
+  phase(session_.world(), [&] { open_monitors(found.has_value()); });
+  CheckpointWriter::Settings settings{recipe_.checkpoint.save, recipe_.checkpoint.keep, recipe_.checkpoint.async};
+  writer_ = std::make_unique<CheckpointWriter>(settings, session_.world(), session_.backend().device(),
+                                               session_.executor().parameters(), session_.data_parallel().state(),
+                                               session_.optimizer().state());
+  // A folder that cannot hold a checkpoint must not come to light after hours of training.
+  if (!finished()) {
+    phase(session_.world(), [&] {
+      if (session_.world().rank() == 0) store.require_room(writer_->world_bytes());
+    });
+  }
+  report_start();
+}
+
+void Trainer::initialise_weights() {
+  InitialWeights how;
+  how.std = recipe_.model.init_method_std;
+  how.embedding = recipe_.model.embedding_init;
+  how.seed = recipe_.train.seed;
+  initialise(session_.facts().model, how, session_.executor().parameters(), session_.data_parallel(),
+             session_.backend());
+}
+
+void Trainer::load(const std::filesystem::path& folder, const std::string& note) {
+  const bool own_run = recipe_.checkpoint.load == "auto";
+  std::vector<std::string> notes;
+  phase(session_.world(), [&] {
+    const CheckpointReader reader(folder);
+    const Manifest& manifest = reader.manifest();
+    const Manifest now = this->manifest();
+    const LoadOptimizer policy = parse_policy(recipe_.checkpoint.load_optimizer);
+    reader.require_model(now.model);
+    if (own_run) check_same_run(manifest, now);
+    if (policy == LoadOptimizer::strict) check_same_optimizer(manifest, now);
+    if (policy != LoadOptimizer::skip) check_same_batches(manifest.train, batches_);
+    notes = reader.load(session_.parameters().all(), session_.executor().parameters(), session_.data_parallel().state(),
+                        policy, session_.backend().device(), session_.stream(), session_.optimizer().state());
+    state_ = manifest.train;
+    if (policy != LoadOptimizer::skip) {
+      for (const OptimizerScalar& scalar : session_.optimizer().scalars()) {
+        const auto saved = std::ranges::find(manifest.scalars, scalar.name, &std::pair<std::string, double>::first);
+        if (saved != manifest.scalars.end()) {
+          *scalar.value = saved->second;
+        } else if (policy == LoadOptimizer::strict) {
+          throw IoError(folder.string() + ": has no " + std::string(scalar.name) +
+                        " for this optimizer; checkpoint.load_optimizer = \"convert\" starts it anew");
+        }
+      }
+    } else {
+      state_ = {};  // weights only: a new run that starts from them
+    }
+    if (policy != LoadOptimizer::skip) {
+      for (std::string& line : differences(manifest, now)) notes.push_back(std::move(line));
+    }
+  });
+  session_.data_parallel().refresh(session_.stream());
+  session_.backend().device().wait(session_.stream());
+  saved_step_ = state_.step;
+  log(LogLevel::info, "checkpoint", fmt::format("loaded {}", folder.string()));
+  if (session_.world().rank() == 0) {
+    if (!note.empty()) log(LogLevel::warning, "checkpoint", note);
+    for (const std::string& line : notes) log(LogLevel::warning, "checkpoint", line);
+  }
+}
+
+void Trainer::save() {
+  finish_save();
+  if (!session_.data_parallel().replicas_equal()) session_.data_parallel().sync(session_.stream());
+  for (const auto& monitor : monitors_) monitor->flush();
+  event("checkpoint", fmt::format("saving checkpoint at iteration {:7d} to {}", state_.step, recipe_.checkpoint.save));
+  writer_->start(manifest(), session_.stream());
+  saved_step_ = state_.step;
+}
+
+void Trainer::poll_save(bool writing) {
+  if (writer_->in_flight() && !writing) finish_save();
+}
+
+void Trainer::finish_save() {
+  if (!writer_->in_flight()) return;
+  const auto folder = writer_->publish();
+  event("checkpoint", fmt::format("successfully saved checkpoint {}", folder.string()));
+}
+
+void Trainer::rescue_save() {
+  try {
+    finish_save();
+  } catch (const AgreedError& error) {
+    if (session_.world().rank() == 0) log(LogLevel::error, "checkpoint", error.what());
+  }
+}
+
+Manifest Trainer::manifest() const {
+  Manifest manifest;
+  manifest.train = state_;
+  manifest.seed = recipe_.train.seed;
+  manifest.recipe = recipe_.effective;
+  manifest.optimizer = recipe_.optimizer.plugin;
+  for (const OptimizerScalar& scalar : session_.optimizer().scalars())
+    manifest.scalars.emplace_back(scalar.name, *scalar.value);
+  manifest.data_fingerprint = fmt::format("{:016x}", session_.dataset().fingerprint());
+  manifest.tokenizer = session_.tokenizer().fingerprint();
+  manifest.provider = session_.provider();
+  manifest.model = session_.facts().model;
+  manifest.grid = session_.facts().grid;
+  return manifest;
+}
+
+}  // namespace espalier::app

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "commands/commands.hpp"
-#include "espalier/plugin_host.hpp"
+#include "host/plugin_host.hpp"
 #include "program.hpp"
 #include "session/builtins.hpp"
 #include "session/host_context.hpp"
@@ -54,12 +54,14 @@ PreprocessJob job_of(const Args& args) {
   job.inputs = args.strings("--input");
   job.output = args.string("--output");
   if (job.output.empty() || job.output.back() == '/') {
-    throw ConfigError("command line: --output: expected the prefix of two files, as data/fr, found \"" + job.output + "\"");
+    throw ConfigError("command line: --output: expected the prefix of two files, as data/fr, found \"" + job.output +
+                      "\"");
   }
   constexpr TextFormat kFormats[] = {TextFormat::automatic, TextFormat::text, TextFormat::jsonl};
   job.rules.format = kFormats[choice(args, "--format", {"auto", "text", "jsonl"})];
   const auto any_is = [&](TextFormat format) {
-    return std::ranges::any_of(job.inputs, [&](const std::string& file) { return format_of(file, job.rules.format) == format; });
+    return std::ranges::any_of(job.inputs,
+                               [&](const std::string& file) { return format_of(file, job.rules.format) == format; });
   };
   job.rules.split_paragraphs = args.flag("--split-paragraphs");
   if (job.rules.split_paragraphs && !any_is(TextFormat::text)) {

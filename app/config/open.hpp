@@ -6,7 +6,7 @@
 #include "commands/command.hpp"
 #include "config/load.hpp"
 #include "espalier/communicator.hpp"
-#include "espalier/plugin_host.hpp"
+#include "host/plugin_host.hpp"
 
 namespace espalier::app {
 

@@ -5,21 +5,23 @@
 #include <vector>
 
 #include "config/recipe.hpp"
-#include "espalier/plugin_host.hpp"
+#include "host/plugin_host.hpp"
 #include "session/host_context.hpp"
 #include "train/executor.hpp"
 
 namespace espalier::app {
 
-/// Everything a run is assembled from, made in the order of docs/architecture.md section 8 ("Precision first"): plugins → optimizer's
-/// precision → backend → groups → strategies → tokenizer and data → parameters and executor. No model memory is reserved here.
-/// Destruction runs the other way. Collective over the world; every failure is thrown alike on all ranks.
+/// Everything a run is assembled from, made in the order of docs/architecture.md section 8 ("Precision first"): plugins
+/// → optimizer's precision → backend → groups → strategies → tokenizer and data → parameters and executor. No model
+/// memory is reserved here. Destruction runs the other way. Collective over the world; every failure is thrown alike on
+/// all ranks.
 class Session {
  public:
   struct Needs {
     bool data = true;  ///< open the dataset
     bool text = true;  ///< make the tokenizer, whose ids bound the targets
-    std::int64_t tokenizer_vocab = 0;  ///< without a tokenizer: ids of the one the model was made for; 0: model.vocab_size
+    std::int64_t tokenizer_vocab =
+        0;  ///< without a tokenizer: ids of the one the model was made for; 0: model.vocab_size
   };
   /// @param host  has loaded every plugin the recipe names (config/load.hpp).
   Session(Communicator& world, Recipe recipe, PluginHost& host, const Needs& needs);

@@ -7,9 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "espalier/plugin_host.hpp"
+#include "host/plugin_host.hpp"
 
 namespace espalier::sdk_test {
+
+using app::PluginHost;
+using app::PluginListing;
 
 /// Services of a host that only collects what is logged.
 class TestContext : public HostContext {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,10 +11,11 @@
 #include "espalier/export.hpp"
 #include "espalier/plugin.hpp"
 
-/// Finds, checks and loads plugins, and makes objects with them. Used by programs; a plugin has no need of it.
+/// Checks and loads plugins, and makes objects with them. Used by programs; a plugin has no need of it.
 ///
 /// Nine checks stand between a name in a recipe and a running object, each with its own message (docs/plugin-guide.md):
-/// find, open, entry, layout, build, core, identity (load() and factory()), create, agree.
+/// find, open, entry, layout, build, core, identity, create, agree. Those from open to create are here; the trainer finds
+/// the file and lets the ranks agree.
 namespace espalier {
 
 /// A mapped plugin file: an opaque handle that objects keep. Files are never unmapped before the process ends.
@@ -37,41 +37,6 @@ constexpr PluginDescriptor builtin_descriptor(const char* name, const char* summ
           factories.data(),
           factories.size()};
 }
-
-/// A plugin that passed checks 1 to 7. Lives as long as its PluginHost.
-class ESPALIER_API LoadedPlugin {
- public:
-  LoadedPlugin(const PluginDescriptor& descriptor, std::filesystem::path path, std::shared_ptr<const Library> library,
-               std::uint64_t content);
-
-  const PluginDescriptor& descriptor() const { return *descriptor_; }
-  std::string_view name() const { return descriptor_->name; }
-  std::string_view version() const { return descriptor_->version; }
-  std::span<const Factory> factories() const { return {descriptor_->factories, descriptor_->factory_count}; }
-  /// Absolute; empty for what is built in.
-  const std::filesystem::path& path() const { return path_; }
-  /// Hash of the file's bytes, 0 for what is built in.
-  std::uint64_t content() const { return content_; }
-  const std::shared_ptr<const Library>& library() const { return library_; }
-  /// `plugin "optim_bf16" (/usr/lib/espalier/plugins/liboptim_bf16.so)`, for messages.
-  std::string title() const;
-
-  /// The factory of a kind (kKind<Interface>).
-  /// @throws PluginError naming what the plugin does offer.
-  const Factory& factory(std::string_view kind) const;
-  /// Options of the recipe table that names the plugin, to be checked with check_options before anything is created.
-  template <class Interface>
-  std::span<const OptionSpec> options() const {
-    const Factory& found = factory(kKind<Interface>);
-    return {found.options, found.option_count};
-  }
-
- private:
-  const PluginDescriptor* descriptor_;
-  std::filesystem::path path_;
-  std::shared_ptr<const Library> library_;
-  std::uint64_t content_;
-};
 
 /// Destroys an object where it was made, and keeps its code mapped until then.
 class PluginDeleter {
@@ -101,84 +66,64 @@ Owned<Interface> own(std::unique_ptr<Interface> object) {
           PluginDeleter(nullptr, [](void* pointer) noexcept { delete static_cast<Interface*>(pointer); })};
 }
 
-/// One line of `plugins list`.
-struct PluginListing {
-  std::string name;
-  std::string version;                   ///< "" when the file says none
-  std::filesystem::path path;            ///< empty: built in
-  std::string problem;                   ///< why it would be refused; empty: usable
-  const LoadedPlugin* plugin = nullptr;  ///< descriptor, factories and options; null when there is a problem
-};
-
-/// Folders in the order in which they are searched: the recipe's own, `plugins.search_path` of the recipe (relative to
-/// its folder), ESPALIER_PLUGIN_PATH (":" between folders), the installed one. All absolute; none twice.
-ESPALIER_API std::vector<std::filesystem::path> plugin_search_path(const std::filesystem::path& recipe_dir,
-                                                                   std::span<const std::filesystem::path> from_recipe,
-                                                                   const std::filesystem::path& installed);
-
-/// Not thread-safe: used from the main thread.
-class ESPALIER_API PluginHost {
+/// A plugin that passed checks 2 to 7.
+class ESPALIER_API LoadedPlugin {
  public:
-  explicit PluginHost(std::vector<std::filesystem::path> search_path);
-  ~PluginHost();
-  PluginHost(const PluginHost&) = delete;
-  PluginHost& operator=(const PluginHost&) = delete;
+  LoadedPlugin(const PluginDescriptor& descriptor, std::filesystem::path path, std::shared_ptr<const Library> library,
+               std::uint64_t content);
 
-  const std::vector<std::filesystem::path>& search_path() const { return search_path_; }
+  const PluginDescriptor& descriptor() const { return *descriptor_; }
+  std::string_view name() const { return descriptor_->name; }
+  std::string_view version() const { return descriptor_->version; }
+  std::span<const Factory> factories() const { return {descriptor_->factories, descriptor_->factory_count}; }
+  /// Absolute; empty for what is built in.
+  const std::filesystem::path& path() const { return path_; }
+  /// Hash of the file's bytes, 0 for what is built in.
+  std::uint64_t content() const { return content_; }
+  const std::shared_ptr<const Library>& library() const { return library_; }
+  /// `plugin "optim_bf16" (/usr/lib/espalier/plugins/liboptim_bf16.so)`, for messages.
+  std::string title() const;
 
-  /// Makes a linked-in component known by its name, before any file of that name. The descriptor must outlive the host.
-  void add_builtin(const PluginDescriptor& descriptor);
-
-  /// Finds and checks a plugin (checks 1 to 7, except the kind, which factory() checks). Loading twice gives the same
-  /// object.
-  /// @param name_or_path  "optim_bf16": lib<name>.so in the search path; with a "/" in it: that file (a relative one is
-  /// sought
-  ///                      in each folder of the search path, then in the current one).
-  /// @param device  "" or "cpu": the plain name; anything else names the variant: "cuda" → lib<name>_cuda.so.
-  /// @throws PluginError with plugin, path, check and what to do. agree_on() remembers it.
-  const LoadedPlugin& load(std::string_view name_or_path, std::string_view device = "");
+  /// The factory of a kind (kKind<Interface>).
+  /// @throws PluginError naming what the plugin does offer.
+  const Factory& factory(std::string_view kind) const;
+  /// Options of the recipe table that names the plugin, to be checked with check_options before anything is created.
+  template <class Interface>
+  std::span<const OptionSpec> options() const {
+    const Factory& found = factory(kKind<Interface>);
+    return {found.options, found.option_count};
+  }
 
   /// Makes an object (check 8). What the plugin throws keeps its class when a user can act on it (ConfigError, IoError,
   /// DeviceError, CommError, NumericsError), with the plugin named; everything else becomes PluginError with plugin,
   /// path and stage.
   template <class Interface>
-  Owned<Interface> create(const LoadedPlugin& plugin, const ConfigView& config, HostContext& host) {
-    const Factory& factory = plugin.factory(kKind<Interface>);
-    return {static_cast<Interface*>(create_object(plugin, factory, config, host)),
-            PluginDeleter(plugin.library(), factory.destroy)};
+  Owned<Interface> create(const ConfigView& config, HostContext& host) const {
+    const Factory& made_by = factory(kKind<Interface>);
+    return {static_cast<Interface*>(create_object(made_by, config, host)), PluginDeleter(library_, made_by.destroy)};
   }
 
-  /// What is built in, then every lib*.so on the search path: usable or not, with the reason. Files are judged by their
-  /// identity section first; only those that fit this core are mapped.
-  std::vector<PluginListing> list();
-
-  /// Check 9, collective over the world: every rank loaded and created the same (name, version, build, bytes of the
-  /// file; not its path) and met no error. Called once after all load() and once after all create(), also by a rank
-  /// where one of them threw.
-  /// @throws PluginError on all ranks alike otherwise: the error of the lowest rank that failed, or the first rank that
-  /// differs.
-  void agree_on(Communicator& world);
-
  private:
-  struct Record {
-    std::string name;
-    std::string facts;  // version, build, content, step reached
-  };
+  void* create_object(const Factory& factory, const ConfigView& config, HostContext& host) const;
 
-  void* create_object(const LoadedPlugin& plugin, const Factory& factory, const ConfigView& config, HostContext& host);
-  const LoadedPlugin& load_file(const std::filesystem::path& path, std::string_view expected);
-  std::filesystem::path find_file(std::string_view name, std::string_view device) const;
-  std::filesystem::path find_path(const std::filesystem::path& path, std::string_view device) const;
-  std::string near_text(std::string_view name, std::string_view device) const;
-  void record(const LoadedPlugin& plugin, std::string_view step);
-  void remember(const Error& error);
-
-  std::vector<std::filesystem::path> search_path_;
-  std::map<std::string, std::unique_ptr<LoadedPlugin>, std::less<>> builtins_;
-  std::map<std::filesystem::path, std::unique_ptr<LoadedPlugin>> files_;
-  std::vector<Record> records_;
-  std::string failure_;  // first one on this rank since the last agreement
-  int failure_code_ = 0;
+  const PluginDescriptor* descriptor_;
+  std::filesystem::path path_;
+  std::shared_ptr<const Library> library_;
+  std::uint64_t content_;
 };
+
+/// Checks 2 to 7 on a file that exists, but for the kind, which factory() checks.
+/// @param expected_name  what the recipe calls it: file and descriptor must say the same.
+/// @throws PluginError with plugin, path and check.
+ESPALIER_API std::unique_ptr<LoadedPlugin> load_plugin_file(const std::filesystem::path& path,
+                                                            std::string_view expected_name);
+
+/// Checks 4 to 7 on a component that is linked in. The descriptor must outlive the plugin.
+/// @throws PluginError.
+ESPALIER_API std::unique_ptr<LoadedPlugin> load_builtin(const PluginDescriptor& descriptor);
+
+/// The version that a plugin's file states, read without mapping any of its code.
+/// @throws PluginError saying what is wrong with the file, without its name.
+ESPALIER_API std::string read_version(const std::filesystem::path& path);
 
 }  // namespace espalier

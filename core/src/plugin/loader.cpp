@@ -1,15 +1,19 @@
-// The handshake: checks 2 to 7 of docs/plugin-guide.md, in this order, each with its own message.
-#include "plugin/loader.hpp"
-
+// The handshake: checks 2 to 8 of docs/plugin-guide.md, in this order, each with its own message.
 #include <string>
 
 #include "espalier/error.hpp"
+#include "espalier/plugin_host.hpp"
 #include "plugin/identity.hpp"
 #include "plugin/library.hpp"
 
 namespace espalier {
 
 namespace {
+
+// `plugin "name" (path)` or `plugin "name" (built in)`.
+std::string plugin_title(std::string_view name, const std::filesystem::path& path) {
+  return "plugin \"" + std::string(name) + "\" (" + (path.empty() ? "built in" : path.string()) + ")";
+}
 
 [[noreturn]] void refuse(std::string_view name, const std::filesystem::path& path, std::string_view check,
                          std::string_view why) {
@@ -47,18 +51,7 @@ std::string missing_part(const PluginDescriptor& descriptor) {
   return "";
 }
 
-}  // namespace
-
-std::string plugin_name_of(const std::filesystem::path& path) {
-  const std::string file = path.filename().string();
-  if (!file.starts_with("lib") || !file.ends_with(".so") || file.size() < 7) return "";
-  return file.substr(3, file.size() - 6);
-}
-
-std::string plugin_title(std::string_view name, const std::filesystem::path& path) {
-  return "plugin \"" + std::string(name) + "\" (" + (path.empty() ? "built in" : path.string()) + ")";
-}
-
+// Checks 4, 5, 6 and the name of check 7.
 void check_descriptor(const PluginDescriptor& descriptor, std::string_view expected_name,
                       const std::filesystem::path& path) {
   // Layout comes first: nothing else in the descriptor may be believed before.
@@ -95,6 +88,15 @@ void check_descriptor(const PluginDescriptor& descriptor, std::string_view expec
   }
 }
 
+// Errors that a user can act on keep their class, and so their exit code; their own text stays in front, since it may
+// start with a place in the recipe.
+template <class Class>
+[[noreturn]] void rethrow_named(const Class& error, const LoadedPlugin& plugin) {
+  throw Class(std::string(error.what()) + " (" + plugin.title() + ": create)");
+}
+
+}  // namespace
+
 std::unique_ptr<LoadedPlugin> load_plugin_file(const std::filesystem::path& path, std::string_view expected_name) {
   const auto attempt = [&](std::string_view check, auto&& action) {
     try {
@@ -122,6 +124,13 @@ std::unique_ptr<LoadedPlugin> load_plugin_file(const std::filesystem::path& path
   return std::make_unique<LoadedPlugin>(*descriptor, path, std::move(library), hash_file(path));
 }
 
+std::unique_ptr<LoadedPlugin> load_builtin(const PluginDescriptor& descriptor) {
+  check_descriptor(descriptor, descriptor.name != nullptr ? descriptor.name : "", {});
+  return std::make_unique<LoadedPlugin>(descriptor, std::filesystem::path(), nullptr, 0);
+}
+
+std::string read_version(const std::filesystem::path& path) { return read_identity(path).version; }
+
 LoadedPlugin::LoadedPlugin(const PluginDescriptor& descriptor, std::filesystem::path path,
                            std::shared_ptr<const Library> library, std::uint64_t content)
     : descriptor_(&descriptor), path_(std::move(path)), library_(std::move(library)), content_(content) {}
@@ -135,6 +144,37 @@ const Factory& LoadedPlugin::factory(std::string_view kind) const {
   refuse(name(), path_, "identity",
          "the recipe asks for a plugin of the kind " + std::string(kind) + ", it offers " +
              describe_factories(*descriptor_));
+}
+
+void* LoadedPlugin::create_object(const Factory& factory, const ConfigView& config, HostContext& host) const {
+  std::string why;
+  try {
+    if (void* const object = factory.create(config, host); object != nullptr) return object;
+    why = "its factory \"" + std::string(factory.name) + "\" made nothing";
+  } catch (const ConfigError& error) {
+    rethrow_named(error, *this);
+  } catch (const IoError& error) {
+    rethrow_named(error, *this);
+  } catch (const DeviceError& error) {
+    rethrow_named(error, *this);
+  } catch (const CommError& error) {
+    rethrow_named(error, *this);
+  } catch (const NumericsError& error) {
+    rethrow_named(error, *this);
+  } catch (const Error& error) {
+    // What the ranks agreed on while the object was made comes without its class, but with its code.
+    const ExitCode code = error.exit_code();
+    if (code != ExitCode::internal && code != ExitCode::plugin) {
+      throw Error(code, std::string(error.what()) + " (" + title() + ": create)");
+    }
+    why = std::string(error.what()) + " [" + current_exception_type() + "]";
+  } catch (const std::exception& error) {
+    why = std::string(error.what()) + " [" + current_exception_type() + "]";
+  } catch (...) {
+    why = "it threw an exception of type " + current_exception_type() +
+          ", which carries no text; plugins throw the errors of espalier/error.hpp";
+  }
+  throw PluginError(title() + ": create: " + why);
 }
 
 }  // namespace espalier

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "espalier/plugin_host.hpp"
+#include "host/plugin_host.hpp"
 #include "interop/huggingface.hpp"
 #include "interop/safetensors.hpp"
 #include "model/gather.hpp"

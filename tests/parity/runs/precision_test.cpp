@@ -6,13 +6,14 @@
 #include <cmath>
 #include <vector>
 
-#include "espalier/plugin_host.hpp"
+#include "host/plugin_host.hpp"
 #include "support/doubles/host.hpp"
 #include "support/doubles/plain_backend.hpp"
 
 namespace espalier {
 namespace {
 
+using app::PluginHost;
 using testing_support::PlainBackend;
 using testing_support::TestConfig;
 using testing_support::TestHost;

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "espalier/plugin_host.hpp"
+#include "host/plugin_host.hpp"
 #include "model/gather.hpp"
 #include "session/host_context.hpp"
 #include "telemetry/communicator_counters.hpp"

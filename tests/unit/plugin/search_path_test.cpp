@@ -4,12 +4,14 @@
 #include <array>
 #include <cstdlib>
 
-#include "espalier/plugin_host.hpp"
+#include "host/plugin_host.hpp"
 
 namespace espalier {
 namespace {
 
 namespace fs = std::filesystem;
+using app::plugin_search_path;
+using app::PluginHost;
 using testing::ElementsAre;
 
 class SearchPath : public testing::Test {

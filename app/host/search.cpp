@@ -4,10 +4,9 @@
 #include <set>
 
 #include "espalier/error.hpp"
-#include "espalier/plugin_host.hpp"
-#include "plugin/loader.hpp"
+#include "host/plugin_host.hpp"
 
-namespace espalier {
+namespace espalier::app {
 
 namespace {
 
@@ -55,6 +54,12 @@ std::vector<fs::path> plugin_search_path(const fs::path& recipe_dir, std::span<c
   }
   add(installed);
   return folders;
+}
+
+std::string plugin_name_of(const fs::path& path) {
+  const std::string file = path.filename().string();
+  if (!file.starts_with("lib") || !file.ends_with(".so") || file.size() < 7) return "";
+  return file.substr(3, file.size() - 6);
 }
 
 std::vector<fs::path> plugin_files_in(const fs::path& folder) {
@@ -121,4 +126,4 @@ fs::path PluginHost::find_path(const fs::path& path, std::string_view device) co
                     (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
 }
 
-}  // namespace espalier
+}  // namespace espalier::app

@@ -3,9 +3,9 @@
 
 #include "espalier/communicator.hpp"
 #include "espalier/error.hpp"
-#include "espalier/plugin_host.hpp"
+#include "host/plugin_host.hpp"
 
-namespace espalier {
+namespace espalier::app {
 
 namespace {
 
@@ -60,4 +60,4 @@ void PluginHost::agree_on(Communicator& world) {
   }
 }
 
-}  // namespace espalier
+}  // namespace espalier::app

@@ -1,64 +1,19 @@
-// What is loaded, what is built in, and the making of objects (check 8).
-#include <set>
+// What is loaded and what is built in.
+#include "host/plugin_host.hpp"
+
+#include <utility>
 
 #include "espalier/error.hpp"
-#include "espalier/plugin_host.hpp"
-#include "plugin/identity.hpp"
-#include "plugin/library.hpp"
-#include "plugin/loader.hpp"
 
-namespace espalier {
-
-namespace {
-
-// Errors that a user can act on keep their class, and so their exit code; their own text stays in front, since it may
-// start with a place in the recipe.
-template <class Class>
-[[noreturn]] void rethrow_named(const Class& error, const LoadedPlugin& plugin) {
-  throw Class(std::string(error.what()) + " (" + plugin.title() + ": create)");
-}
-
-void* call_factory(const LoadedPlugin& plugin, const Factory& factory, const ConfigView& config, HostContext& host) {
-  std::string why;
-  try {
-    if (void* const object = factory.create(config, host); object != nullptr) return object;
-    why = "its factory \"" + std::string(factory.name) + "\" made nothing";
-  } catch (const ConfigError& error) {
-    rethrow_named(error, plugin);
-  } catch (const IoError& error) {
-    rethrow_named(error, plugin);
-  } catch (const DeviceError& error) {
-    rethrow_named(error, plugin);
-  } catch (const CommError& error) {
-    rethrow_named(error, plugin);
-  } catch (const NumericsError& error) {
-    rethrow_named(error, plugin);
-  } catch (const Error& error) {
-    // What the ranks agreed on while the object was made comes without its class, but with its code.
-    const ExitCode code = error.exit_code();
-    if (code != ExitCode::internal && code != ExitCode::plugin) {
-      throw Error(code, std::string(error.what()) + " (" + plugin.title() + ": create)");
-    }
-    why = std::string(error.what()) + " [" + current_exception_type() + "]";
-  } catch (const std::exception& error) {
-    why = std::string(error.what()) + " [" + current_exception_type() + "]";
-  } catch (...) {
-    why = "it threw an exception of type " + current_exception_type() +
-          ", which carries no text; plugins throw the errors of espalier/error.hpp";
-  }
-  throw PluginError(plugin.title() + ": create: " + why);
-}
-
-}  // namespace
+namespace espalier::app {
 
 PluginHost::PluginHost(std::vector<std::filesystem::path> search_path) : search_path_(std::move(search_path)) {}
 
 PluginHost::~PluginHost() = default;
 
 void PluginHost::add_builtin(const PluginDescriptor& descriptor) {
-  check_descriptor(descriptor, descriptor.name != nullptr ? descriptor.name : "", {});
-  builtins_.insert_or_assign(descriptor.name,
-                             std::make_unique<LoadedPlugin>(descriptor, std::filesystem::path(), nullptr, 0));
+  std::unique_ptr<LoadedPlugin> plugin = load_builtin(descriptor);
+  builtins_.insert_or_assign(descriptor.name, std::move(plugin));
 }
 
 const LoadedPlugin& PluginHost::load(std::string_view name_or_path, std::string_view device) {
@@ -112,18 +67,6 @@ void PluginHost::record(const LoadedPlugin& plugin, std::string_view step) {
                                                       std::to_string(plugin.content()) + ", " + std::string(step)});
 }
 
-void* PluginHost::create_object(const LoadedPlugin& plugin, const Factory& factory, const ConfigView& config,
-                                HostContext& host) {
-  try {
-    void* const object = call_factory(plugin, factory, config, host);
-    record(plugin, "created " + std::string(factory.kind));
-    return object;
-  } catch (const Error& error) {
-    remember(error);
-    throw;
-  }
-}
-
 std::vector<PluginListing> PluginHost::list() {
   std::vector<PluginListing> result;
   std::map<std::string, std::string, std::less<>> first;  // name → where it is found
@@ -137,7 +80,7 @@ std::vector<PluginListing> PluginHost::list() {
       listing.name = plugin_name_of(path);
       listing.path = path;
       try {
-        listing.version = read_identity(path).version;
+        listing.version = read_version(path);
         const auto [hidden_by, is_first] = first.try_emplace(listing.name, path.string());
         if (is_first) {
           listing.plugin = &load_file(path, listing.name);
@@ -153,4 +96,4 @@ std::vector<PluginListing> PluginHost::list() {
   return result;
 }
 
-}  // namespace espalier
+}  // namespace espalier::app

@@ -99,18 +99,17 @@ void Session::make_model() {
   parameters_ = std::make_unique<ParameterList>(services_.facts.model, [&rules](const Parameter& parameter) {
     return takes_weight_decay(rules, parameter.name, parameter.shape.rank() >= 2);
   });
-  ExecutorSetup setup;
-  setup.facts = &services_.facts;
-  setup.parameters = parameters_.get();
-  setup.backend = backend_.get();
-  setup.tensor = tensor_.get();
-  setup.pipeline = pipeline_.get();
-  setup.data = data_parallel_.get();
-  setup.world = wrapped_world_.get();
-  setup.pipeline_group = pipeline_group_.get();
-  setup.tensor_group = tensor_group_.get();
-  setup.recompute = recipe_.train.recompute;
-  executor_ = std::make_unique<Executor>(setup);
+  setup_.facts = &services_.facts;
+  setup_.parameters = parameters_.get();
+  setup_.backend = backend_.get();
+  setup_.tensor = tensor_.get();
+  setup_.pipeline = pipeline_.get();
+  setup_.data = data_parallel_.get();
+  setup_.world = wrapped_world_.get();
+  setup_.pipeline_group = pipeline_group_.get();
+  setup_.tensor_group = tensor_group_.get();
+  setup_.recompute = recipe_.train.recompute;
+  executor_ = std::make_unique<Executor>(setup_);
 }
 
 std::string Session::provider() const {

@@ -43,6 +43,8 @@ class Session {
   Dataset& dataset() { return *dataset_; }
   const ParameterList& parameters() const { return *parameters_; }
   Executor& executor() { return *executor_; }
+  /// What the executor was made of: another one may be made of it with a part replaced.
+  const ExecutorSetup& executor_setup() const { return setup_; }
   Stream& stream() { return backend_->device().lane(Lane::compute); }
   int threads() const { return threads_->size(); }
   /// Backend, kernels and threads in one line: what a resume must have in common to be equal to the bit.
@@ -70,6 +72,7 @@ class Session {
   Owned<Tokenizer> tokenizer_;
   Owned<Dataset> dataset_;
   std::unique_ptr<ParameterList> parameters_;
+  ExecutorSetup setup_;
   std::unique_ptr<Executor> executor_;
 };
 

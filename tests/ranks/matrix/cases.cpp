@@ -1,5 +1,7 @@
 #include "ranks/matrix/cases.hpp"
 
+#include <set>
+
 namespace espalier::testing_support {
 namespace {
 
@@ -36,6 +38,20 @@ std::vector<std::string> schedules(const MatrixCase& grid) {
 std::vector<bool> sequence(const MatrixCase& grid) {
   if (grid.tensor == 1) return {false};
   return {false, true};
+}
+
+/// Pairs of settings that a case has.
+std::vector<std::string> pairs_of(const MatrixCase& at) {
+  const std::string sp = at.sequence_parallel ? " sp" : "", zero = "zero " + std::to_string(at.zero);
+  const std::string stages = "pipeline " + std::to_string(at.pipeline);
+  return {"tensor " + std::to_string(at.tensor) + sp,
+          zero + sp,
+          at.schedule + sp,
+          zero + " " + at.schedule,
+          zero + (at.one_micro_batch ? " one micro-batch" : ""),
+          zero + (at.tied ? "" : " untied"),
+          stages + " " + at.schedule,
+          stages + (at.tied ? "" : " untied")};
 }
 
 }  // namespace
@@ -79,16 +95,16 @@ std::vector<MatrixCase> whole_matrix() {
 
 std::vector<MatrixCase> fast_matrix() {
   std::vector<MatrixCase> list;
-  std::size_t turn = 0;
+  int grid = 0;
   for (MatrixCase at : grids()) {
-    at.sequence_parallel = at.tensor > 1 && turn % 2 == 0;
     const auto order = schedules(at);
     for (const int zero : kStages) {
       at.zero = zero;
-      at.schedule = order[turn++ % order.size()];
+      at.sequence_parallel = at.tensor > 1 && (grid + zero / 2) % 2 == 1;
+      at.schedule = order[static_cast<std::size_t>(grid + zero) % order.size()];
       list.push_back(at);
     }
-    turn += 1;
+    ++grid;
     MatrixCase untied = at;
     untied.tied = false;
     if (at.tensor == 1) list.push_back(untied);
@@ -99,6 +115,16 @@ std::vector<MatrixCase> fast_matrix() {
       single.zero = zero;
       list.push_back(single);
     }
+  }
+  std::set<std::string> found;
+  const auto adds_a_pair = [&](const MatrixCase& one) {
+    const std::size_t before = found.size();
+    for (const std::string& pair : pairs_of(one)) found.insert(pair);
+    return found.size() > before;
+  };
+  for (const MatrixCase& one : list) adds_a_pair(one);
+  for (const MatrixCase& one : whole_matrix()) {
+    if (adds_a_pair(one)) list.push_back(one);
   }
   return list;
 }

@@ -24,7 +24,8 @@ struct MatrixCase {
 /// Every tensor x pipeline x data of {1, 2, 4} up to 8 ranks, and three with a 3; times ZeRO stage, schedule and
 /// sequence parallelism; then all of them with one micro-batch, and with an untied head.
 std::vector<MatrixCase> whole_matrix();
-/// A part of it: every layout at every ZeRO stage, schedules and sequence parallelism by turns.
+/// A part of it: every layout at every ZeRO stage, schedules and sequence parallelism by turns; any two settings of
+/// stages, ZeRO stage, schedule, sequence parallelism, tie and micro-batches meet.
 std::vector<MatrixCase> fast_matrix();
 
 /// Runs the cases on the first ranks of an 8-rank world and compares all with one rank, and classes to the bit.

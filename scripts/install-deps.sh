@@ -12,6 +12,8 @@ packages=(
   # libraries of core and app
   mpich libmpich-dev libboost-dev libcli11-dev libtomlplusplus-dev libspdlog-dev libfmt-dev nlohmann-json3-dev
   libxxhash-dev libzstd-dev
+  # tokenizers: split patterns, normal forms of Unicode, SentencePiece models
+  libpcre2-dev libutf8proc-dev libsentencepiece-dev
   # plugin kernels_fused; the CMake files of oneDNN ask for OpenCL
   libdnnl-dev ocl-icd-opencl-dev
   # tests and benchmarks

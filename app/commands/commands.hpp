@@ -15,6 +15,8 @@ extern const Command kPluginsInspect;
 extern const Command kNumerics;
 extern const Command kDoctor;
 extern const Command kPreprocess;
+extern const Command kTokenizerEncode;
+extern const Command kTokenizerDecode;
 extern const Command kGenerate;
 extern const Command kEval;
 

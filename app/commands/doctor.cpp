@@ -112,7 +112,7 @@ int run(const Args&) {
   line("MPI", mpi());
   line("CUDA", cuda());
   line("program", program_dir().string());
-  line("tokenizers", "bytes");
+  line("tokenizers", "bytes, huggingface (tokenizer.json), sentencepiece");
   plugins();
   std::cout.flush();
   return 0;

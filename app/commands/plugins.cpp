@@ -45,7 +45,7 @@ int run_list(const Args& args) {
   }
   std::cout << "searched:";
   for (const auto& folder : host->search_path()) std::cout << ' ' << folder.string();
-  std::cout << "\nbuilt in: backend \"reference\", data \"synthetic\", tokenizer \"bytes\", parallel.* \"none\"\n";
+  std::cout << "\nbuilt in: backend \"reference\", data \"synthetic\", tokenizer \"bytes\", \"huggingface\", \"sentencepiece\", parallel.* \"none\"\n";
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "session/host_context.hpp"
 #include "text/preprocess.hpp"
 #include "text/progress.hpp"
+#include "text/tokenizers/open.hpp"
 #include "train/stop.hpp"
 
 namespace espalier::app {
@@ -21,7 +22,8 @@ constexpr ArgSpec kArgs[] = {
      true, "FILE"},
     {"--output", ArgType::string, "prefix of what is written: PREFIX.bin and PREFIX.idx; its folder is made", true,
      nullptr, false, "PREFIX"},
-    {"--tokenizer", ArgType::string, "text to ids: \"bytes\", or a plugin", false, "bytes", false, "NAME"},
+    {"--tokenizer", ArgType::string, "text to ids: \"bytes\", a file (tokenizer.json, *.model), or a plugin", false, "bytes",
+     false, "NAME"},
     {"--plugin", ArgType::string, "whose format is written: a dataset plugin", false, "data_indexed", false, "NAME"},
     {"--format", ArgType::string,
      "text: a document a file; jsonl: a document a line; auto: by the file's name (.jsonl, .ndjson, .json)", false,
@@ -103,7 +105,9 @@ int run(const Args& args) {
   add_builtins(host);
   Services services;
   std::vector<std::unique_ptr<ComponentHost>> hosts;
-  const auto tokenizer = make<Tokenizer>(host, args.string("--tokenizer"), "--tokenizer", hosts, services);
+  const std::string named = args.string("--tokenizer");
+  const auto tokenizer = names_tokenizer_file(named) ? own(open_tokenizer_file(named))
+                                                     : make<Tokenizer>(host, named, "--tokenizer", hosts, services);
   const auto writer = make<TokenWriter>(host, args.string("--plugin"), "--plugin", hosts, services);
   PreprocessReport report;
   {

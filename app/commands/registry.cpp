@@ -7,6 +7,8 @@ namespace {
 const Command* const kCommands[] = {
     &kTrain,  //
     &kPreprocess,
+    &kTokenizerEncode,
+    &kTokenizerDecode,
     &kGenerate,
     &kEval,
     &kCheckpointInspect,

@@ -8,6 +8,7 @@
 #include "config/tables.hpp"
 #include "espalier/error.hpp"
 #include "espalier/plugin.hpp"
+#include "text/tokenizers/open.hpp"
 
 namespace espalier::app {
 
@@ -18,7 +19,9 @@ bool check_choice(PluginChoice& choice, Tables& tables, const Recipe& recipe, co
                   std::vector<ConfigProblem>& problems) {
   if (!tables.has(choice.path + ".plugin")) return false;
   std::span<const OptionSpec> specs;
-  if (!is_built_in(choice)) {
+  if (is_built_in(choice)) {
+    if (choice.kind == kKind<Tokenizer>) specs = tokenizer_options(choice.plugin);
+  } else {
     try {
       specs = options_of(choice, recipe.plugin_search_path);
     } catch (const Error& error) {
@@ -53,7 +56,9 @@ bool check_override(const std::string& family, const std::string& provider, Tabl
 bool is_built_in(const PluginChoice& choice) {
   if (choice.kind == kKind<Backend>) return choice.plugin == kBuiltInBackend;
   if (choice.kind == kKind<Dataset>) return choice.plugin == kBuiltInDataset;
-  if (choice.kind == kKind<Tokenizer>) return choice.plugin == kBuiltInTokenizer;
+  if (choice.kind == kKind<Tokenizer>) {
+    return choice.plugin == kBuiltInTokenizer || !tokenizer_options(choice.plugin).empty();
+  }
   return choice.kind != kKind<Optimizer> && choice.plugin == kBuiltInStrategy;
 }
 

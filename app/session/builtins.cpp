@@ -1,8 +1,11 @@
 #include "session/builtins.hpp"
 
+#include <iterator>
+
 #include "config/recipe.hpp"
 #include "text/byte_tokenizer.hpp"
 #include "text/synthetic_dataset.hpp"
+#include "text/tokenizers/open.hpp"
 
 namespace espalier::app {
 namespace {
@@ -18,6 +21,12 @@ PipelineParallel* make_pipeline(const ConfigView&, HostContext&) { return make_s
 DataParallel* make_data(const ConfigView&, HostContext&) { return make_single_replica().release(); }
 Dataset* make_dataset(const ConfigView&, HostContext& host) { return make_synthetic_dataset(host.facts()).release(); }
 Tokenizer* make_tokenizer(const ConfigView&, HostContext&) { return new ByteTokenizer; }
+Tokenizer* make_huggingface(const ConfigView& config, HostContext& host) {
+  return make_huggingface_tokenizer(config, host).release();
+}
+Tokenizer* make_sentencepiece(const ConfigView& config, HostContext& host) {
+  return make_sentencepiece_tokenizer(config, host).release();
+}
 
 constexpr Factory kReference[] = {factory<Backend, make_backend, destroy<Backend>>("reference")};
 constexpr Factory kOneRank[] = {factory<TensorParallel, make_tensor, destroy<TensorParallel>>("whole_tensors"),
@@ -25,6 +34,10 @@ constexpr Factory kOneRank[] = {factory<TensorParallel, make_tensor, destroy<Ten
                                 factory<DataParallel, make_data, destroy<DataParallel>>("single_replica")};
 constexpr Factory kSynthetic[] = {factory<Dataset, make_dataset, destroy<Dataset>>("synthetic")};
 constexpr Factory kBytes[] = {factory<Tokenizer, make_tokenizer, destroy<Tokenizer>>("bytes")};
+constexpr Factory kHuggingFace[] = {factory<Tokenizer, make_huggingface, destroy<Tokenizer>>(
+    kHuggingFaceTokenizer.data(), kHuggingFaceOptions, std::size(kHuggingFaceOptions))};
+constexpr Factory kSentencePiece[] = {factory<Tokenizer, make_sentencepiece, destroy<Tokenizer>>(
+    kSentencePieceTokenizer.data(), kSentencePieceOptions, std::size(kSentencePieceOptions))};
 
 }  // namespace
 
@@ -34,6 +47,8 @@ void add_builtins(PluginHost& host) {
       builtin_descriptor(kBuiltInStrategy.data(), "one rank: whole tensors, one stage, one replica", kOneRank),
       builtin_descriptor(kBuiltInDataset.data(), "text from a random Markov chain", kSynthetic),
       builtin_descriptor(kBuiltInTokenizer.data(), "every byte is a token", kBytes),
+      builtin_descriptor(kHuggingFaceTokenizer.data(), "byte-level BPE of a tokenizer.json", kHuggingFace),
+      builtin_descriptor(kSentencePieceTokenizer.data(), "a SentencePiece model", kSentencePiece),
   };
   for (const PluginDescriptor& descriptor : descriptors) host.add_builtin(descriptor);
 }

@@ -55,7 +55,9 @@ bool names_tokenizer_file(std::string_view argument) {
 std::unique_ptr<Tokenizer> open_tokenizer_file(const std::string& file) {
   if (file.ends_with(".model")) return std::make_unique<SentencePieceTokenizer>(file, "");
   if (file.ends_with(".json")) return std::make_unique<HuggingFaceTokenizer>(read_tokenizer_file(file), "");
-  throw ConfigError("\"" + file + "\" is no tokenizer file: expected a name that ends in .json (Hugging Face) or .model (SentencePiece)");
+  throw ConfigError(
+      "\"" + file +
+      "\" is no tokenizer file: expected a name that ends in .json (Hugging Face) or .model (SentencePiece)");
 }
 
 }  // namespace espalier::app

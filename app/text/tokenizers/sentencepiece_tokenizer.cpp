@@ -25,7 +25,8 @@ SentencePieceTokenizer::SentencePieceTokenizer(const std::filesystem::path& file
   auto model = std::make_unique<Model>();
   const auto status = model->processor.LoadFromSerializedProto(content);
   if (content.empty() || !status.ok()) {
-    throw IoError(full_name(file) + ": is no SentencePiece model" + (status.ok() ? "" : std::string(": ") + status.message()));
+    throw IoError(full_name(file) + ": is no SentencePiece model" +
+                  (status.ok() ? "" : std::string(": ") + status.message()));
   }
   fingerprint_ = "sentencepiece:" + content_hash(content);
   if (end_of_document.empty()) {

@@ -1,0 +1,54 @@
+// Encodes texts with a tokenizer.json on one thread and prints throughput, ids and a hash of the ids: the counterpart
+// of bench/peers/encode_with.py, which does the same with PyPI's tokenizers and tiktoken.
+//   tokenizer_bench TOKENIZER.json ROUNDS FILE.jsonl...
+#include <xxhash.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "text/tokenizers/huggingface_tokenizer.hpp"
+
+int main(int argc, char** argv) {
+  using namespace espalier::app;
+  using Clock = std::chrono::steady_clock;
+  if (argc < 4) {
+    std::fprintf(stderr, "usage: tokenizer_bench TOKENIZER.json ROUNDS FILE.jsonl...\n");
+    return 2;
+  }
+  const auto seconds_since = [](Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  };
+  const auto loading = Clock::now();
+  const HuggingFaceTokenizer tokenizer(read_tokenizer_file(argv[1]), "");
+  const double load_seconds = seconds_since(loading);
+  std::vector<std::string> documents;
+  std::size_t bytes = 0;
+  for (int k = 3; k < argc; ++k) {
+    std::ifstream in(argv[k]);
+    for (std::string line; std::getline(in, line);) {
+      documents.push_back(nlohmann::json::parse(line).at("text").get<std::string>());
+      bytes += documents.back().size();
+    }
+  }
+  std::vector<std::int32_t> ids;
+  double best = 0;
+  const int rounds = std::atoi(argv[2]);
+  for (int round = 0; round < rounds; ++round) {
+    // A tokenizer of its own each round: the first texts meet an empty word cache, as in a run.
+    const HuggingFaceTokenizer fresh(read_tokenizer_file(argv[1]), "");
+    ids.clear();
+    const auto start = Clock::now();
+    for (const std::string& document : documents) fresh.encode(document, ids);
+    const double rate = static_cast<double>(bytes) / seconds_since(start) / 1e6;
+    if (rate > best) best = rate;
+  }
+  std::printf(
+      "{\"documents\": %zu, \"mb\": %.1f, \"load_s\": %.3f, \"mb_per_s\": %.2f, \"ids\": %zu, \"hash\": \"%016llx\"}\n",
+      documents.size(), static_cast<double>(bytes) / 1e6, load_seconds, best, ids.size(),
+      static_cast<unsigned long long>(XXH3_64bits(ids.data(), ids.size() * sizeof(ids[0]))));
+}

@@ -69,6 +69,9 @@ void fill_rest(Tables& tables, Recipe& recipe) {
   recipe.log = {tables.integer("log.interval", 1), tables.string("log.file", recipe.run_dir + "/train.log"),
                 tables.string("log.metrics", recipe.run_dir + "/metrics.jsonl"), tables.string("log.level", "info")};
 
+  recipe.guard = {tables.integer("guard.interval"),
+                  tables.string("guard.action") == "repair" ? GuardAction::repair : GuardAction::stop};
+
   for (const char* key : {"run.dir", "checkpoint.save", "checkpoint.load", "log.file", "log.metrics"}) {
     if (tables.given(key) && tables.string(key).empty()) tables.complain(key, "expected a path, found \"\"");
   }

@@ -20,6 +20,7 @@ namespace espalier::app {
 
 enum class Positions : std::uint8_t { alibi, learned };
 enum class NanPolicy : std::uint8_t { skip, stop };
+enum class GuardAction : std::uint8_t { stop, repair };
 
 /// Names of what is built in, as a recipe's `plugin` key spells them.
 inline constexpr std::string_view kBuiltInBackend = "reference";
@@ -121,6 +122,11 @@ struct LogSection {
   std::string level = "info";  ///< debug, info, warning, error
 };
 
+struct GuardSection {
+  std::int64_t interval = 100;  ///< steps between comparisons of what ranks hold alike; 0: none
+  GuardAction action = GuardAction::stop;
+};
+
 /// Where one value of the effective recipe came from.
 struct EffectiveKey {
   std::string key;    ///< "train.lr"
@@ -144,6 +150,7 @@ struct Recipe {
   EvalSection eval;
   CheckpointSection checkpoint;
   LogSection log;
+  GuardSection guard;
   std::vector<std::string> plugin_search_path;
   Grid grid;                          ///< of the world the recipe was checked for; ranks are 0: see grid_of
   std::vector<std::string> warnings;  ///< what looks like a mistake without being an error: log it

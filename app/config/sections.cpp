@@ -158,6 +158,13 @@ constexpr OptionSpec kLog[] = {
     {"metrics", string, "", "one JSON object a line and step; default run.dir/metrics.jsonl"},
 };
 
+constexpr OptionSpec kGuard[] = {
+    {"interval", integer, "100", "steps between comparisons, besides those at the start and before each checkpoint; 0: none",
+     0, 1e9},
+    {"action", string, "\"stop\"", "copies that differ: stop the run, or go on with what most ranks hold", kNone, kAny,
+     "stop|repair"},
+};
+
 constexpr Section kSections[] = {
     {"run", "Where the run writes.", kRun},
     {"plugins", "Where plugins are.", kPlugins},
@@ -173,6 +180,7 @@ constexpr Section kSections[] = {
     {"eval", "Evaluation on the validation sets.", kEval},
     {"checkpoint", "Saving and resuming.", kCheckpoint},
     {"log", "What the run reports.", kLog},
+    {"guard", "Comparison of what several ranks hold alike.", kGuard},
 };
 
 std::string choices_text(const OptionSpec& spec) {

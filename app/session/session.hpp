@@ -29,7 +29,10 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
+  /// For host memory.
   Communicator& world() { return world_; }
+  /// The same ranks, for memory of the backend's device.
+  Communicator& device_world() { return *wrapped_world_; }
   const Recipe& recipe() const { return recipe_; }
   const RunFacts& facts() const { return services_.facts; }
   Backend& backend() { return *backend_; }

@@ -83,6 +83,7 @@ ExitCode Trainer::run() {
   try {
     while (!finished() && stop == StopReason::none) {
       one_step();
+      if (guard_ && state_.step % recipe_.guard.interval == 0) check_replicas();
       const Border border = agree_on_border();
       stop = border.stop;
       poll_save(border.writing);
@@ -96,6 +97,7 @@ ExitCode Trainer::run() {
   }
   if (saved_step_ != state_.step) save();
   finish_save();
+  report_guard();
   if (!finished()) {
     // What loads something else at each start would begin again.
     const bool goes_on = recipe_.checkpoint.load == "auto" && recipe_.checkpoint.load_optimizer != "skip";

@@ -15,6 +15,7 @@
 #include "session/session.hpp"
 #include "train/evaluation.hpp"
 #include "train/loader.hpp"
+#include "train/replica_guard.hpp"
 #include "train/stop.hpp"
 
 namespace espalier::app {
@@ -50,6 +51,10 @@ class Trainer {
   void open_monitors(bool resumed);
   void report_start();
 
+  void make_guard();
+  void check_replicas();
+  void report_guard();
+
   void one_step();
   void count_verdict(const Verdict& verdict);
   void apply_policy(const Verdict& verdict) const;
@@ -79,6 +84,8 @@ class Trainer {
   std::optional<std::int64_t> saved_step_;  ///< of the newest save started or loaded
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<CheckpointWriter> writer_;
+  std::unique_ptr<ReplicaGuard> guard_;  ///< null: nothing is compared
+  std::vector<RunNumber> run_numbers_;   ///< for the guard
   std::vector<std::unique_ptr<Monitor>> monitors_;  ///< the recipe's are on rank 0 only
   StopRules stop_rules_;
   std::chrono::steady_clock::time_point step_start_{};

@@ -49,6 +49,7 @@ void Trainer::start_or_resume() {
     });
   }
   report_start();
+  make_guard();
 }
 
 void Trainer::initialise_weights() {
@@ -104,6 +105,7 @@ void Trainer::load(const std::filesystem::path& folder, const std::string& note)
 
 void Trainer::save() {
   finish_save();
+  if (guard_ && state_.step % recipe_.guard.interval != 0) check_replicas();  // else the step's own check has been
   if (!session_.data_parallel().replicas_equal()) session_.data_parallel().sync(session_.stream());
   for (const auto& monitor : monitors_) monitor->flush();
   event("checkpoint", fmt::format("saving checkpoint at iteration {:7d} to {}", state_.step, recipe_.checkpoint.save));

@@ -159,5 +159,19 @@ TEST(Doubles, LocalSgdThatAveragesSeldom) {
   EXPECT_EQ(difference_of_steps(steps, stopped.steps(), 1, kSteps), "");
 }
 
+// The replica guard works through the strategy's interface alone: replicas that differ on purpose are put together
+// before they are compared, after every step here, which is what averaging every step does.
+TEST(Doubles, LocalSgdUnderTheReplicaGuard) {
+  TrainerJob guarded = job_of("local_guarded"), often = job_of("local_every_step");
+  for (TrainerJob* job : {&guarded, &often}) {
+    job->set("optimizer.plugin", "\"doubles\"").set("optimizer.matrices", "false").set("train.clip_grad", "0.0");
+    job->world(2).set("parallel.data.plugin", "\"doubles\"").set("train.lr", "0.1");
+  }
+  guarded.set("parallel.data.interval", "3").set("guard.interval", "1").expect(0);
+  often.set("parallel.data.interval", "1").set("guard.interval", "0").expect(0);
+  EXPECT_EQ(difference_of_steps(guarded.steps(), often.steps(), 1, kSteps), "");
+  EXPECT_NE(guarded.log().find("11 comparisons took"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace espalier::testing_support

@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "commands/commands.hpp"
+#include "commands/plan_text.hpp"
 #include "config/open.hpp"
 #include "config/sections.hpp"
 #include "espalier/error.hpp"
 #include "model/parameters.hpp"
+#include "plan/dry_run.hpp"
 
 namespace espalier::app {
 
@@ -23,6 +25,7 @@ constexpr ArgSpec kConfigArgs[] = {kRecipeArg, kSetArg, kWorldArg};
 
 RecipeRequest request_of(const Args& args) {
   RecipeRequest request = recipe_request(args);
+  request.device_elsewhere = true;
   if (args.has("--world")) {
     const std::int64_t world = args.integer("--world");
     if (world < 1 || world > 10'000'000) {
@@ -33,28 +36,16 @@ RecipeRequest request_of(const Args& args) {
   return request;
 }
 
-std::string grouped(std::int64_t value) {
-  const std::string digits = std::to_string(value);
-  std::string text;
-  for (std::size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
-    text += digits[i];
-  }
-  return text;
-}
-
-std::string grid_text(const Grid& grid) {
-  return fmt::format("world {} = tensor {} × data {} × pipeline {}", grid.world(), grid.tensor, grid.data,
-                     grid.pipeline);
-}
-
 int run_check(const Args& args) {
-  const OpenRecipe opened = open_recipe(request_of(args));
+  OpenRecipe opened = open_recipe(request_of(args));
   const Recipe& recipe = opened.recipe;
+  const DryRunReport report = dry_run(opened);
   for (const std::string& warning : recipe.warnings) std::cout << "warning: " << warning << '\n';
+  for (const std::string& note : report.notes) std::cout << "note: " << note << '\n';
   std::cout << fmt::format("{}: good; {} parameters, {}, {} steps\n", recipe.file,
                            grouped(count_parameters(recipe.model)), grid_text(recipe.grid),
                            grouped(recipe.train.train_steps));
+  std::cout << "computed for a rank of each stage:\n" << stages_text(recipe, report, "");
   return 0;
 }
 
@@ -114,8 +105,14 @@ void explain_decay(const Recipe& recipe) {
   }
 }
 
+void explain_grid(const Recipe& recipe, const DryRunReport& report) {
+  std::cout << "# grid: " << grid_text(recipe.grid) << '\n' << groups_text(recipe.grid, "#   ");
+  if (!report.stages.empty()) std::cout << "# stages, and what a rank of each needs:\n" << stages_text(recipe, report, "#   ");
+  for (const std::string& note : report.notes) std::cout << "# note: " << note << '\n';
+}
+
 int run_explain(const Args& args) {
-  const OpenRecipe opened = open_recipe(request_of(args));
+  OpenRecipe opened = open_recipe(request_of(args));
   const Recipe& recipe = opened.recipe;
   std::cout << recipe.effective;
   std::cout << "\n# consumers: tables are the trainer's, except for the options of plugins:\n";
@@ -124,7 +121,8 @@ int run_explain(const Args& args) {
     std::cout << fmt::format("#   {} → {}\n", key.key, key.consumer);
   }
   std::cout << "#\n# parameters: " << grouped(count_parameters(recipe.model)) << '\n';
-  std::cout << "# grid: " << grid_text(recipe.grid) << '\n';
+  std::cout.flush();
+  explain_grid(recipe, dry_run(opened));
   explain_batches(recipe);
   std::cout << "#\n";
   explain_decay(recipe);
@@ -142,10 +140,12 @@ int run_keys(const Args&) {
 
 const Command kConfigCheck{"config check", "check a recipe whole, without training",
                            "Reads the recipe, loads the plugins it names, and prints everything that is wrong with it, "
-                           "each with file, line and column.\n"
-                           "Opens no data.\n"
+                           "each with file, line and column;\n"
+                           "then assembles the run of each pipeline stage without a job: layers are cut, schedules proved, "
+                           "memory computed.\n"
+                           "Opens no data and no device; a provider of kernels for another device than the CPU may be missing.\n"
                            "  trainer config check configs/quickstart.toml\n"
-                           "  trainer config check configs/bloom-176b.toml --world 384 --set backend.device=cpu\n"
+                           "  trainer config check configs/bloom-176b.toml --world 384\n"
                            "  trainer config check my.toml --set train.lr=3e-4 --set optimizer.plugin=optim_fp16",
                            kConfigArgs, run_check};
 
@@ -154,7 +154,7 @@ const Command kConfigExplain{"config explain",
                              "What is printed is itself a recipe: each value is followed by where it came from "
                              "(command line > file > environment >\n"
                              "default), the summaries are comments.\n"
-                             "  trainer config explain configs/bloom-176b.toml --world 384 --set backend.device=cpu",
+                             "  trainer config explain configs/bloom-176b.toml --world 384",
                              kConfigArgs, run_explain};
 
 const Command kConfigKeys{"config keys",

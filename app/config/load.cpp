@@ -8,6 +8,7 @@
 #include "config/tables.hpp"
 #include "espalier/error.hpp"
 #include "espalier/plugin.hpp"
+#include "host/plugin_host.hpp"
 #include "text/tokenizers/open.hpp"
 
 namespace espalier::app {
@@ -15,8 +16,8 @@ namespace espalier::app {
 namespace {
 
 /// Checks the options of one choice. @returns whether its plugin could not be had.
-bool check_choice(PluginChoice& choice, Tables& tables, const Recipe& recipe, const OptionsOf& options_of,
-                  std::vector<ConfigProblem>& problems) {
+bool check_choice(PluginChoice& choice, Tables& tables, Recipe& recipe, const OptionsOf& options_of,
+                  bool device_elsewhere, std::vector<ConfigProblem>& problems) {
   if (!tables.has(choice.path + ".plugin")) return false;
   std::span<const OptionSpec> specs;
   if (is_built_in(choice)) {
@@ -24,6 +25,14 @@ bool check_choice(PluginChoice& choice, Tables& tables, const Recipe& recipe, co
   } else {
     try {
       specs = options_of(choice, recipe.plugin_search_path);
+    } catch (const NoSuchVariant& error) {
+      if (!device_elsewhere) {
+        tables.complain(choice.path + ".plugin", error.what());
+        return true;
+      }
+      recipe.unchecked.push_back("provider " + choice.plugin + " for device " + choice.device +
+                                 " is not installed here: its options and limits were not checked");
+      return false;
     } catch (const Error& error) {
       tables.complain(choice.path + ".plugin", error.what());
       return true;
@@ -81,7 +90,7 @@ Recipe load_recipe(const RecipeRequest& request, const OptionsOf& options_of) {
   std::size_t missing_plugins = 0;
   for (PluginChoice* choice : {&recipe.optimizer, &recipe.data, &recipe.tokenizer, &recipe.backend.choice,
                                &recipe.tensor.choice, &recipe.pipeline.choice, &recipe.data_parallel.choice}) {
-    missing_plugins += check_choice(*choice, tables, recipe, options_of, problems) ? 1 : 0;
+    missing_plugins += check_choice(*choice, tables, recipe, options_of, request.device_elsewhere, problems) ? 1 : 0;
   }
   for (const auto& [family, provider] : recipe.backend.overrides) {
     missing_plugins += check_override(family, provider, tables, recipe, options_of) ? 1 : 0;

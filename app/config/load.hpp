@@ -14,6 +14,9 @@ struct RecipeRequest {
   std::vector<std::string> overrides;  ///< --set
   std::string environment;             ///< value of ESPALIER_SET
   int world = 0;                       ///< ranks of the job; 0: the smallest that fits
+  /// A provider of kernels for another device than the CPU may be missing here, since the recipe is for another machine: its
+  /// options stay unchecked, and Recipe::unchecked says so.
+  bool device_elsewhere = false;
 };
 
 /// What a table's plugin declares, for the check of its options. Called for plugins, not for what is built in.

@@ -154,6 +154,7 @@ struct Recipe {
   std::vector<std::string> plugin_search_path;
   Grid grid;                          ///< of the world the recipe was checked for; ranks are 0: see grid_of
   std::vector<std::string> warnings;  ///< what looks like a mistake without being an error: log it
+  std::vector<std::string> unchecked;  ///< what this machine lacks to check it (RecipeRequest::device_elsewhere)
   std::vector<EffectiveKey> keys;
   std::string effective;  ///< TOML text that reproduces the run
 };

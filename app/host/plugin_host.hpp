@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +21,12 @@ std::string plugin_name_of(const std::filesystem::path& path);
 
 /// Files lib*.so of a folder, sorted; none when it cannot be read.
 std::vector<std::filesystem::path> plugin_files_in(const std::filesystem::path& folder);
+
+/// A plugin is there, but not its variant for the device that was asked for.
+class NoSuchVariant : public PluginError {
+ public:
+  using PluginError::PluginError;
+};
 
 /// One line of `plugins list`.
 struct PluginListing {
@@ -91,6 +98,7 @@ class PluginHost {
   const LoadedPlugin& load_file(const std::filesystem::path& path, std::string_view expected);
   std::filesystem::path find_file(std::string_view name, std::string_view device) const;
   std::filesystem::path find_path(const std::filesystem::path& path, std::string_view device) const;
+  std::set<std::string> known_names() const;
   std::string near_text(std::string_view name, std::string_view device) const;
   void record(const LoadedPlugin& plugin, std::string_view step);
   void remember(const Error& error);

@@ -73,12 +73,17 @@ std::vector<fs::path> plugin_files_in(const fs::path& folder) {
   return files;
 }
 
-std::string PluginHost::near_text(std::string_view name, std::string_view device) const {
+std::set<std::string> PluginHost::known_names() const {
   std::set<std::string> known;
   for (const auto& [builtin, plugin] : builtins_) known.insert(builtin);
   for (const fs::path& folder : search_path_) {
     for (const fs::path& file : plugin_files_in(folder)) known.insert(plugin_name_of(file));
   }
+  return known;
+}
+
+std::string PluginHost::near_text(std::string_view name, std::string_view device) const {
+  const std::set<std::string> known = known_names();
   const std::string wanted = variant(name, device);
   if (wanted != name && known.contains(std::string(name))) {
     return "; \"" + std::string(name) + "\" is there, but not its variant for the device \"" + std::string(device) +
@@ -96,8 +101,10 @@ fs::path PluginHost::find_file(std::string_view name, std::string_view device) c
   for (const fs::path& folder : search_path_) {
     if (on_disk(folder / file)) return folder / file;
   }
-  throw PluginError("plugin \"" + full + "\": find: " + file + " is not in " + places(search_path_) +
-                    near_text(name, device));
+  const std::string text =
+      "plugin \"" + full + "\": find: " + file + " is not in " + places(search_path_) + near_text(name, device);
+  if (full != name && known_names().contains(std::string(name))) throw NoSuchVariant(text);
+  throw PluginError(text);
 }
 
 fs::path PluginHost::find_path(const fs::path& path, std::string_view device) const {

@@ -1,5 +1,6 @@
 #include "model/parameters.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "espalier/error.hpp"
@@ -67,11 +68,16 @@ std::vector<LocalParameter> local_parameters(const ParameterList& list, const Te
     parameter.layer = layer;
     local.push_back({parameter, tensor.place(parameter)});
   };
+  const std::span<const Parameter> all = list.all();  // ascending by layer
   for (const LayerRange& part : parts) {
     for (int layer = part.first; layer < part.end; ++layer) {
-      for (const Parameter& parameter : list.all()) {
-        if (parameter.layer == layer || (layer == head && parameter.tied && !holds_embedding)) add(parameter, layer);
+      if (layer == head && !holds_embedding) {
+        for (const Parameter& parameter : all) {
+          if (parameter.tied) add(parameter, layer);
+        }
       }
+      auto at = std::ranges::lower_bound(all, layer, {}, &Parameter::layer);
+      for (; at != all.end() && at->layer == layer; ++at) add(*at, layer);
     }
   }
   return local;

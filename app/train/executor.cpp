@@ -264,6 +264,11 @@ std::size_t Executor::arena_bytes(std::span<const Walk> walks) const {
   return impl_->arena_peak(impl_->plan(walks), walks).first;
 }
 
+MemoryNeeds Executor::memory_needs(std::span<const Walk> walks, const Optimizer& optimizer) const {
+  const auto planned = impl_->plan(walks);
+  return {impl_->data().plan(impl_->state_plan(planned), optimizer), impl_->arena_peak(planned, walks).first};
+}
+
 void Executor::bind(std::span<const Walk> walks, const Optimizer& optimizer) { impl_->bind(walks, optimizer); }
 
 Verdict Executor::train_step(const Walk& walk, BatchSource& batches, const StepSettings& settings,

@@ -40,6 +40,12 @@ struct EvalResult {
   std::int64_t tokens = 0;
 };
 
+/// What bind() will reserve.
+struct MemoryNeeds {
+  StateBytes state;
+  std::size_t arena = 0;
+};
+
 /// Runs instruction lists of any schedule over the model: forward, backward and its halves, messages between stages,
 /// reductions, and the step with its one verdict (docs/architecture.md section 8).
 ///
@@ -66,6 +72,9 @@ class Executor {
   StateBytes state_bytes(std::span<const Walk> walks, const Optimizer& optimizer) const;
   /// Activations and messages: the maximum over dry walks of the instruction lists.
   std::size_t arena_bytes(std::span<const Walk> walks) const;
+
+  /// Both at once.
+  MemoryNeeds memory_needs(std::span<const Walk> walks, const Optimizer& optimizer) const;
 
   /// Makes all schedules, sizes and reserves the arena, binds the data strategy. Each later step and evaluation must be
   /// one of these.

@@ -40,6 +40,7 @@ std::vector<int> cut_weights(std::span<const double> weights, int parts) {
       double last = 0;
       for (int begin = end - 1; begin >= part - 1; --begin) {
         last += weights[static_cast<std::size_t>(begin)];
+        if (last > best[index(part, end)]) break;  // it only grows
         const double largest = std::max(last, best[index(part - 1, begin)]);
         if (largest > best[index(part, end)]) continue;
         best[index(part, end)] = largest;

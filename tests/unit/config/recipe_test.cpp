@@ -46,7 +46,7 @@ TEST_F(RecipeTest, ValuesAndDefaultsArrive) {
 TEST_F(RecipeTest, IntegersServeAsNumbers) {
   const Recipe recipe = load(small());
   EXPECT_EQ(recipe.train.rate.lr, 1.0);
-  EXPECT_EQ(ConfigView(recipe.optimizer.options, "optimizer").numbers("betas"), (std::vector<double>{1.0, 0.95}));
+  EXPECT_EQ(ConfigView(recipe.optimizer.options, "optimizer").numbers("betas"), (std::vector<double>{0.0, 0.95}));
 }
 
 TEST_F(RecipeTest, WrongTypesAreRefusedWithExpectedAndFound) {

@@ -80,7 +80,7 @@ micro_batch_size = 2
 lr = 1
 [optimizer]
 plugin = "optim_bf16"
-betas = [1, 0.95]
+betas = [0, 0.95]
 [data]
 plugin = "synthetic"
 )";

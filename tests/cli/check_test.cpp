@@ -1,0 +1,190 @@
+// `config check` and `config explain` for the grid that a recipe is meant for, without a job.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <regex>
+#include <string>
+
+#include "cli/process.hpp"
+#include "unit/config/support.hpp"
+
+namespace espalier::app {
+namespace {
+
+using cli_test::Outcome;
+using cli_test::run;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kConfigs = std::string(ESPALIER_SOURCE_DIR) + "/configs/";
+
+/// Six blocks of twelve heads, every strategy a plugin.
+constexpr std::string_view kGridRecipe = R"([model]
+layers = 6
+hidden = 96
+heads = 12
+vocab_size = 260
+seq_length = 32
+[train]
+train_samples = 1000
+global_batch_size = 24
+micro_batch_size = 1
+lr = 1
+[optimizer]
+plugin = "optim_bf16"
+[data]
+plugin = "synthetic"
+[parallel.tensor]
+plugin = "parallel_tensor"
+[parallel.pipeline]
+plugin = "parallel_pipeline"
+[parallel.data]
+plugin = "parallel_zero"
+)";
+
+Outcome trainer(const std::string& arguments) {
+  return run("ESPALIER_PLUGIN_PATH=" CLI_PLUGIN_DIR " " TRAINER_EXE " " + arguments);
+}
+
+class Check : public testing::Test {
+ protected:
+  Outcome check(const std::string& arguments) { return trainer("config check " + file_ + " " + arguments); }
+
+  RecipeFolder folder_;
+  std::string file_ = folder_.write("grid.toml", kGridRecipe);
+};
+
+TEST_F(Check, TheTrueRunIsAcceptedAndItsStagesArePrinted) {
+  const Outcome outcome = trainer("config check --world 384 " + kConfigs + "bloom-176b.toml");
+  EXPECT_EQ(outcome.code, 0) << outcome.text;
+  EXPECT_THAT(
+      outcome.text,
+      HasSubstr("good; 176,247,271,424 parameters, world 384 = tensor 4 × data 8 × pipeline 12, 115,311 steps"));
+  EXPECT_THAT(outcome.text,
+              HasSubstr("note: provider kernels_fused for device cuda is not installed here: its options and limits "
+                        "were not checked"));
+  // 72 slots, 6 a stage: 5 blocks beside the embedding and the head, 6 elsewhere. (12 h² + 13 h) a block, a quarter of
+  // what is split; the ends hold a quarter of the embedding, stage 0 two norms' vectors more than the last stage.
+  const auto line = [&](const std::string& stage) {
+    std::smatch match;
+    const std::regex pattern("\n *" + stage + "  [^\n]*");
+    return std::regex_search(outcome.text, match, pattern) ? match.str() : "";
+  };
+  EXPECT_THAT(line("0"),
+              AllOf(HasSubstr("0 to 31 "), HasSubstr("embedding, blocks 0 to 4 "), HasSubstr("3,982,551,552")));
+  EXPECT_THAT(line("1"), AllOf(HasSubstr("32 to 63 "), HasSubstr("blocks 5 to 10 "), HasSubstr("3,700,042,752")));
+  EXPECT_THAT(line("10"), AllOf(HasSubstr("blocks 59 to 64 "), HasSubstr("3,700,042,752")));
+  EXPECT_THAT(line("11"),
+              AllOf(HasSubstr("352 to 383 "), HasSubstr("blocks 65 to 69, head "), HasSubstr("3,982,551,552")));
+  EXPECT_EQ(line("12"), "");
+  // Two bytes of weights, four of gradients, twelve of state over eight ranks.
+  EXPECT_THAT(line("1"), AllOf(HasSubstr(" 6.89 GiB"), HasSubstr(" 13.78 GiB"), HasSubstr(" 5.17 GiB")));
+}
+
+TEST_F(Check, TheTrueRunIsRefusedByTrainWhereItsProviderIsMissing) {
+  const Outcome outcome =
+      trainer("train " + kConfigs + "bloom-176b.toml --set parallel.tensor.size=1 --set parallel.pipeline.size=1");
+  EXPECT_EQ(outcome.code, static_cast<int>(ExitCode::plugin)) << outcome.text;
+  EXPECT_THAT(outcome.text,
+              AllOf(HasSubstr("backend.plugin: plugin \"kernels_fused_cuda\": find:"),
+                    HasSubstr("\"kernels_fused\" is there, but not its variant for the device \"cuda\"")));
+}
+
+TEST_F(Check, AMistypedProviderIsNotTakenForAMissingOne) {
+  const Outcome outcome =
+      trainer("config check --world 384 " + kConfigs + "bloom-176b.toml --set backend.plugin=kernels_fuesd");
+  EXPECT_EQ(outcome.code, static_cast<int>(ExitCode::plugin)) << outcome.text;
+  EXPECT_THAT(outcome.text, HasSubstr("plugin \"kernels_fuesd_cuda\": find:"));
+}
+
+// X18: heads bound the tensor group, layers the pipeline.
+TEST_F(Check, TwelveHeadsAndSixLayers) {
+  EXPECT_EQ(check("--world 4 --set parallel.tensor.size=4").code, 0);
+  const Outcome heads = check("--world 8 --set parallel.tensor.size=8");
+  EXPECT_EQ(heads.code, 2);
+  EXPECT_THAT(heads.text, HasSubstr("parallel.tensor.size: 12 heads cannot be split over tensor 8"));
+  // Uneven stages are legal, and said.
+  const Outcome uneven = check("--world 4 --set parallel.pipeline.size=4");
+  EXPECT_EQ(uneven.code, 0) << uneven.text;
+  EXPECT_THAT(uneven.text, AllOf(HasSubstr("embedding, blocks 0 to 1 "), HasSubstr(" block 5, head ")));
+  const Outcome layers = check("--world 7 --set parallel.pipeline.size=7 --set train.global_batch_size=21");
+  EXPECT_EQ(layers.code, 2);
+  EXPECT_THAT(layers.text, HasSubstr("parallel.pipeline.size: 6 layers leave a stage of pipeline 7 empty"));
+}
+
+// P14: what used to end a run at its first reduction ends its check, with the place in the recipe.
+TEST_F(Check, StrategiesAndOptimizersThatDoNotFitAreRefusedWithoutData) {
+  const std::string odd =
+      "--set optimizer.plugin=odd --set data.plugin=data_indexed --set 'data.train=[{path=\"/nowhere\"}]' ";
+  const Outcome master = check(odd + "--set optimizer.lacks=master");
+  EXPECT_EQ(master.code, 2) << master.text;
+  EXPECT_THAT(master.text, HasSubstr("grid.toml:21:1: parallel.data: parallel_zero: the true weights must be f32"));
+  const Outcome sums = check(odd + "--set optimizer.lacks=sums --world 2");
+  EXPECT_EQ(sums.code, 2) << sums.text;
+  EXPECT_THAT(sums.text, HasSubstr("parallel_zero: gradients are accumulated in f32, the optimizer asks for bf16"));
+  const Outcome split = check(odd + "--set optimizer.lacks=elements --world 2 --set parallel.tensor.size=2");
+  EXPECT_EQ(split.code, 2) << split.text;
+  EXPECT_THAT(split.text, HasSubstr("the optimizer works on whole matrices"));
+  EXPECT_EQ(check(odd + "--set optimizer.lacks=elements --world 2").code, 0) << "whole matrices, one owner each";
+  const Outcome alone = check(odd + "--set parallel.data.plugin=none --world 1");
+  EXPECT_EQ(alone.code, 2) << alone.text;
+}
+
+// What only the strategies know, of every stage and every count of micro-batches.
+TEST_F(Check, WhatTheStrategiesRefuseIsRefusedHere) {
+  const Outcome parts = check("--world 2 --set parallel.pipeline.size=2 --set 'parallel.pipeline.parts=[1,2]'");
+  EXPECT_EQ(parts.code, 2) << parts.text;
+  EXPECT_THAT(parts.text, HasSubstr("parallel.pipeline.parts: 3 layers in all, the model has 8"));
+  const Outcome rows = check(
+      "--world 4 --set parallel.tensor.size=4 --set parallel.tensor.sequence_parallel=true --set model.seq_length=30");
+  EXPECT_EQ(rows.code, 2) << rows.text;
+  EXPECT_THAT(rows.text, HasSubstr("grid.toml:17:1: parallel.tensor: "));
+}
+
+TEST_F(Check, APluginThatCommunicatesWhileItIsMadeIsSaid) {
+  const Outcome outcome = check("--set parallel.pipeline.plugin=odd");
+  EXPECT_EQ(outcome.code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text, AllOf(HasSubstr("note: not checked further: a plugin communicates while it is made"),
+                                  HasSubstr("pipeline"), HasSubstr("plugin \"odd\"")));
+}
+
+TEST_F(Check, AHundredThousandLayersEndInSeconds) {
+  const Outcome outcome = check("--set model.layers=100000");
+  EXPECT_EQ(outcome.code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text, HasSubstr("note: activations were not computed: a stage has more than 1000 layers"));
+}
+
+TEST_F(Check, ExplainPrintsGroupsAndStages) {
+  const Outcome outcome =
+      trainer("config explain " + file_ +
+              " --world 12 --set model.layers=7 --set parallel.tensor.size=2 --set parallel.pipeline.size=3"
+              " --set 'parallel.pipeline.cut=\"slots\"'");
+  EXPECT_EQ(outcome.code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text,
+              HasSubstr("# grid: world 12 = tensor 2 × data 2 × pipeline 3\n"
+                        "#   tensor innermost, then data, pipeline outermost: rank = tensor + 2 · (data + 2 · stage)\n"
+                        "#   tensor groups (6 of 2): [0 1] [2 3] [4 5] [6 7] [8 9] [10 11]\n"
+                        "#   data groups (6 of 2): [0 2] [1 3] [4 6] [5 7] [8 10] [9 11]\n"
+                        "#   pipeline groups (4 of 3): [0 4 8] [1 5 9] [2 6 10] [3 7 11]\n"));
+  EXPECT_THAT(outcome.text, AllOf(HasSubstr("#       0  0 to 3         embedding, blocks 0 to 1 "),
+                                  HasSubstr("#       1  4 to 7         blocks 2 to 4 "),
+                                  HasSubstr("#       2  8 to 11        blocks 5 to 6, head ")));
+  // What is printed is a recipe.
+  const Outcome again = trainer("config check --world 12 " + folder_.write("effective.toml", outcome.text));
+  EXPECT_EQ(again.code, 0) << again.text;
+}
+
+TEST_F(Check, ExplainNamesTheGroupsOfTheTrueRun) {
+  const Outcome outcome = trainer("config explain --world 384 " + kConfigs + "bloom-176b.toml");
+  EXPECT_EQ(outcome.code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text,
+              AllOf(HasSubstr("tensor groups (96 of 4): [0 1 2 3] [4 5 6 7] ... [380 381 382 383]\n"),
+                    HasSubstr("data groups (48 of 8): [0 4 8 12 16 20 24 28] [1 5 9 13 17 21 25 29] ... "
+                              "[355 359 363 367 371 375 379 383]\n"),
+                    HasSubstr("pipeline groups (32 of 12): [0 32 64 96 128 160 192 224 256 288 320 352] ")));
+}
+
+}  // namespace
+}  // namespace espalier::app

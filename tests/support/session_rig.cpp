@@ -111,6 +111,20 @@ std::map<std::string, std::vector<float>> SessionRig::gather(std::string_view st
   return all;
 }
 
+void run_packed(Communicator& world, std::span<const int> ranks,
+                const std::function<void(Communicator& group, std::size_t job)>& body) {
+  for (int size = world.size(); size > 0; --size) {
+    if (std::find(ranks.begin(), ranks.end(), size) == ranks.end()) continue;
+    const int parts = world.size() / size, part = world.rank() / size;
+    const auto group = world.split(part < parts ? part : -1, world.rank(), "world");
+    int number = 0;
+    for (std::size_t job = 0; job < ranks.size(); ++job) {
+      if (ranks[job] == size && number++ % parts == part) body(*group, job);
+    }
+    wait_asleep(world);
+  }
+}
+
 void wait_asleep(Communicator& world) {
   HostStream stream;
   const Request barrier = world.start({}, stream);

@@ -74,6 +74,12 @@ class SessionRig {
   app::Executor* executor_ = nullptr;
 };
 
+/// Runs jobs of any number of ranks, as many at a time as the world holds; whoever has no job sleeps.
+/// @param ranks  of each job; at most the world's.
+/// @param body  called with a group of exactly that size and the job's number; what it throws says which job it was.
+void run_packed(Communicator& world, std::span<const int> ranks,
+                const std::function<void(Communicator& group, std::size_t job)>& body);
+
 /// Waits until all ranks of `world` are here, asleep: for ranks without work, which leave the cores to the others.
 void wait_asleep(Communicator& world);
 

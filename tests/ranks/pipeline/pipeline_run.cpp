@@ -1,66 +1,35 @@
 #include "ranks/pipeline/pipeline_run.hpp"
 
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <fstream>
-
-#include "model/gather.hpp"
 #include "model/initialise.hpp"
-#include "telemetry/log.hpp"
-#include "train/phase.hpp"
 
 namespace espalier::testing_support {
 namespace {
 
-namespace fs = std::filesystem;
 using namespace app;
 
-class HostStream final : public Stream {};
-
-constexpr const char* kRecipe = R"([model]
-layers = 8
-hidden = 32
-heads = 4
-vocab_size = 263
-seq_length = 16
-attention_dropout = 0.1
-hidden_dropout = 0.1
-[train]
-train_iters = 100
-lr = 1e-2
-lr_decay_style = "constant"
-threads = 1
-[optimizer]
-plugin = "optim_fp32"
-[data]
-plugin = "synthetic"
-[parallel.data]
-plugin = "parallel_zero"
-[parallel.pipeline]
-plugin = "parallel_pipeline"
-[parallel.tensor]
-plugin = "parallel_tensor"
-[log]
-level = "warning"
-)";
-
-RecipeRequest request_for(Communicator& world, const RunOptions& options) {
-  const fs::path file = fs::path(testing::TempDir()) / ("pipeline_run_" + std::to_string(world.size()) + ".toml");
-  phase(world, [&] {
-    if (world.rank() == 0) std::ofstream(file) << kRecipe;
-  });
-  RecipeRequest request;
-  request.file = file.string();
-  request.overrides = {"plugins.search_path=[\"" ESPALIER_PLUGIN_DIR "\"]",
-                       "parallel.pipeline.size=" + std::to_string(options.pipeline),
-                       "parallel.tensor.size=" + std::to_string(options.tensor),
-                       "parallel.pipeline.schedule=" + options.schedule,
-                       std::string("model.tied_head=") + (options.tied ? "true" : "false"),
-                       "train.micro_batch_size=2",
-                       "train.gradient_accumulation_steps=" + std::to_string(options.micro_batches)};
-  request.overrides.insert(request.overrides.end(), options.more.begin(), options.more.end());
-  return request;
+RigOptions rig_options(const RunOptions& options, std::unique_ptr<HookedData>& hooked) {
+  RigOptions rig;
+  rig.tensor = options.tensor;
+  rig.pipeline = options.pipeline;
+  rig.micro = 2;
+  rig.micro_batches = options.micro_batches;
+  rig.set = {"model.layers=8",
+             "model.hidden=32",
+             "model.heads=4",
+             "model.ffn=128",
+             "model.vocab_size=263",
+             "model.seq_length=16",
+             "model.attention_dropout=0.1",
+             "model.hidden_dropout=0.1",
+             "train.lr=1e-2",
+             "parallel.pipeline.schedule=" + options.schedule,
+             std::string("model.tied_head=") + (options.tied ? "true" : "false")};
+  rig.set.insert(rig.set.end(), options.more.begin(), options.more.end());
+  rig.change = [&hooked](ExecutorSetup& setup) {
+    hooked = std::make_unique<HookedData>(*setup.data);
+    setup.data = hooked.get();
+  };
+  return rig;
 }
 
 }  // namespace
@@ -89,68 +58,39 @@ MicroBatch SomeBatches::micro_batch(int index) {
 }
 
 PipelineRun::PipelineRun(Communicator& world, const RunOptions& options)
-    : world_(world), opened_(open_recipe(request_for(world, options), world)) {
-  start_log(world.rank(), world.size(), LogLevel::warning);
-  Recipe recipe = opened_.recipe;
-  const std::int64_t micro = recipe.train.batch.micro_batch, seq = recipe.model.seq_length;
-  session_ = std::make_unique<Session>(world, std::move(recipe), *opened_.plugins, Session::Needs{false});
-  const Grid& grid = session_->facts().grid;
-  counters_ = std::make_shared<CommCounters>();
-  group_ = make_counting_communicator(
-      world.split(grid.data_rank * grid.tensor + grid.tensor_rank, grid.pipeline_rank, "pipeline"), counters_);
-  tensor_group_ = world.split(grid.pipeline_rank * grid.data + grid.data_rank, grid.tensor_rank, "tensor");
-  data_ = std::make_unique<HookedData>(session_->data_parallel());
-
-  ExecutorSetup setup;
-  setup.facts = &session_->facts();
-  setup.parameters = &session_->parameters();
-  setup.backend = &session_->backend();
-  setup.tensor = &session_->tensor();
-  setup.pipeline = &session_->pipeline();
-  setup.data = data_.get();
-  setup.world = &world;
-  setup.pipeline_group = group_.get();
-  setup.tensor_group = tensor_group_.get();
-  setup.recompute = session_->recipe().train.recompute;
-  executor_ = std::make_unique<Executor>(setup);
-  train_ = {Mode::train, micro, seq, options.micro_batches};
-  valid_ = {Mode::forward_only, micro, seq, 6 / grid.data};
+    : rig_(world, rig_options(options, data_)),
+      train_(rig_.train_walk()),
+      valid_{Mode::forward_only, train_.samples, train_.seq, 6 / rig_.facts().grid.data},
+      batches_(rig_.facts().grid, train_) {
   const Walk walks[] = {train_, valid_};
-  executor_->bind(walks, session_->optimizer());
-  initialise(session_->facts().model, {}, executor_->parameters(), *data_, session_->backend());
-  batches_ = std::make_unique<SomeBatches>(grid, train_);
+  rig_.bind(walks, session().optimizer(), InitialWeights{}.std);
 }
 
 Verdict PipelineRun::step() {
-  batches_->begin(steps_++);
-  return executor_->train_step(train_, *batches_, {session_->recipe().train.rate.lr, 1.0, steps_},
-                               session_->optimizer());
+  batches_.begin(steps_++);
+  return executor().train_step(train_, batches_, {session().recipe().train.rate.lr, 1.0, steps_},
+                               session().optimizer());
 }
 
 double PipelineRun::evaluate() {
-  SomeBatches batches(session_->facts().grid, valid_);
+  SomeBatches batches(rig_.facts().grid, valid_);
   batches.begin(1000);
-  const EvalResult result = executor_->evaluate(valid_, batches);
+  const EvalResult result = executor().evaluate(valid_, batches);
   return result.loss_sum / static_cast<double>(result.tokens);
 }
 
-std::int64_t PipelineRun::sent_bytes() const {
+std::int64_t PipelineRun::sent_bytes() {
   std::int64_t bytes = 0;
-  for (const CommTotal& total : counters_->totals()) bytes += total.bytes;
+  for (const CommTotal& total : rig_.counters().totals()) {
+    if (total.group == "pipeline" && total.verb == Verb::send) bytes += total.bytes;
+  }
   return bytes;
 }
 
-std::map<std::string, std::vector<float>> PipelineRun::masters() {
-  std::map<std::string, std::vector<float>> all;
-  for (const Parameter& parameter : session_->parameters().all()) {
-    all[std::string(parameter.name)] =
-        gather_logical(parameter, "master", data_->state(), executor_->parameters(), session_->backend(), world_);
-  }
-  return all;
-}
+std::map<std::string, std::vector<float>> PipelineRun::masters() { return rig_.gather("master"); }
 
-int PipelineRun::position_of(std::string_view name) const {
-  const auto locals = executor_->parameters();
+int PipelineRun::position_of(std::string_view name) {
+  const auto locals = executor().parameters();
   for (std::size_t p = 0; p < locals.size(); ++p) {
     if (locals[p].parameter.name == name) return static_cast<int>(p);
   }
@@ -180,8 +120,7 @@ RunResult run_steps(Communicator& world, const RunOptions& options, int steps) {
     result.valid = run.evaluate();
     result.masters = run.masters();
   }
-  HostStream stream;
-  world.run({}, stream);  // a barrier that yields: those that wait leave the cores to those that work
+  wait_asleep(world);
   return result;
 }
 

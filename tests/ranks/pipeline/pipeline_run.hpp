@@ -8,10 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "config/open.hpp"
-#include "session/session.hpp"
 #include "support/doubles/hooked_data.hpp"
-#include "telemetry/communicator_counters.hpp"
+#include "support/session_rig.hpp"
 
 namespace espalier::testing_support {
 
@@ -50,24 +48,19 @@ class PipelineRun {
   std::map<std::string, std::vector<float>> masters();
   /// Working weights of the tied embedding on this rank; empty where it is not held.
   std::vector<std::byte> tied_copy();
-  int position_of(std::string_view name) const;  ///< in this rank's parameters, -1: not here
+  int position_of(std::string_view name);  ///< in this rank's parameters, -1: not here
 
-  app::Session& session() { return *session_; }
-  app::Executor& executor() { return *executor_; }
+  app::Session& session() { return rig_.session(); }
+  app::Executor& executor() { return rig_.executor(); }
   HookedData& data() { return *data_; }
   /// Bytes that this rank has sent to other stages since the start.
-  std::int64_t sent_bytes() const;
+  std::int64_t sent_bytes();
 
  private:
-  Communicator& world_;
-  app::OpenRecipe opened_;
-  std::unique_ptr<app::Session> session_;
-  std::shared_ptr<app::CommCounters> counters_;
-  std::unique_ptr<Communicator> group_, tensor_group_;
   std::unique_ptr<HookedData> data_;
-  std::unique_ptr<app::Executor> executor_;
+  SessionRig rig_;
   app::Walk train_, valid_;
-  std::unique_ptr<SomeBatches> batches_;
+  SomeBatches batches_;
   std::int64_t steps_ = 0;
 };
 

@@ -126,17 +126,18 @@ TEST_F(Stages, AllSkipWhatOneStageCannotTake) {
   }
 }
 
-// 2·v·m messages of a middle stage; the first and the last part of the model send one way only.
+// 2·v·m messages of a middle stage; the first and the last part of the model send one way only, and the tied gradient.
 TEST_F(Stages, SendWhatTheFormulaSays) {
   for (const char* recompute : {"none", "full"}) {
     for (const int m : {1, 2, 5}) {
       options_.schedule = "interleaved";
       options_.micro_batches = m;
-      options_.more = {std::string("train.recompute=") + recompute};
+      options_.more = {std::string("train.recompute=") + recompute, "model.vocab_size=264"};
       PipelineRun run(*world_, options_);
       run.step();
       const int messages = (world_->rank() == 0 || last() ? 2 * 2 - 1 : 2 * 2) * m;
-      EXPECT_EQ(run.sent_bytes(), std::int64_t{messages} * 2 * 16 * 32 * 4) << recompute << " m " << m;
+      const std::int64_t tied = world_->rank() == 0 || last() ? std::int64_t{264} * 32 * 4 : 0;
+      EXPECT_EQ(run.sent_bytes(), std::int64_t{messages} * 2 * 16 * 32 * 4 + tied) << recompute << " m " << m;
     }
   }
 }
@@ -146,6 +147,7 @@ TEST_F(Stages, OfATensorGroupSendTheirPart) {
   options_.pipeline = options_.tensor = 2;
   std::int64_t bytes[2] = {};
   for (const bool scatter : {false, true}) {
+    options_.tied = false;
     options_.more = {std::string("parallel.pipeline.scatter_gather=") + (scatter ? "true" : "false")};
     PipelineRun run(*world_, options_);
     run.step();

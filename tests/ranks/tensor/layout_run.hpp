@@ -4,17 +4,12 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
 #include <memory>
+#include <optional>
 #include <string>
-#include <vector>
 
-#include "host/plugin_host.hpp"
-#include "model/gather.hpp"
-#include "session/host_context.hpp"
-#include "telemetry/communicator_counters.hpp"
-#include "train/executor.hpp"
-#include "train/probe.hpp"
+#include "support/hashed_batches.hpp"
+#include "support/session_rig.hpp"
 
 namespace espalier::testing_support {
 
@@ -40,22 +35,7 @@ struct Layout {
 };
 std::ostream& operator<<(std::ostream& out, const Layout& layout);
 
-/// Tokens of sample s at position p, and which targets count: hashes of both.
-class HashedBatches final : public BatchSource {
- public:
-  HashedBatches(const ModelShape& shape, const Layout& layout, int data_rank, std::int64_t step);
-  MicroBatch micro_batch(int index) override;
-  /// Masks every target of sample s but the first `counts`.
-  void keep(std::int64_t sample, std::int64_t counts);
-
- private:
-  std::int64_t place(std::int64_t sample) const;  ///< of its first token in this rank's tokens; -1: another rank's
-
-  std::int64_t seq_, micro_, data_, data_rank_, first_, samples_;
-  std::vector<std::int32_t> ids_, targets_;
-};
-
-class LayoutRun {
+class LayoutRun : public SessionRig {
  public:
   /// Collective over `world`, which has tensor · data ranks, tensor innermost.
   LayoutRun(Communicator& world, const ModelShape& model, const Layout& layout);
@@ -64,45 +44,13 @@ class LayoutRun {
   Verdict step(BatchSource& batches, std::int64_t number);
   EvalResult evaluate(std::int64_t number);
   HashedBatches batches(std::int64_t number) const {
-    return HashedBatches(services_.facts.model, layout_, services_.facts.grid.data_rank, number);
+    return {facts().model, layout_.micro, layout_.global, layout_.data, facts().grid.data_rank, number};
   }
-  /// Every logical tensor of a state, whole, on every rank.
-  std::map<std::string, std::vector<float>> gather(std::string_view state);
-
-  const RunFacts& facts() const { return services_.facts; }
-  const ParameterList& parameters() const { return *parameters_; }
-  Executor& executor() { return *executor_; }
-  DataParallel& data() { return *data_; }
-  Optimizer& optimizer() { return probe_ ? *probe_ : *optimizer_; }
-  Backend& backend() { return *backend_; }
-  TensorParallel& tensor() { return *tensor_; }
-  Communicator& world() { return *world_; }
-  Communicator& tensor_group() { return *tensor_group_; }
-  Stream& stream() { return backend_->device().lane(Lane::compute); }
-  CommCounters& counters() { return *counters_; }
+  Optimizer& optimizer() { return probe_.has_value() ? *probe_ : session().optimizer(); }
 
  private:
-  template <class Interface>
-  Owned<Interface> make(const std::string& plugin, std::map<std::string, ConfigValue::Data> options = {});
-  void make_groups(Communicator& world);
-
   Layout layout_;
-  PluginHost host_;
-  Services services_;
-  std::unique_ptr<ThreadPool> threads_;
-  std::shared_ptr<CommCounters> counters_ = std::make_shared<CommCounters>();
-  std::unique_ptr<Communicator> world_, tensor_group_, data_group_, pipeline_group_;
-  std::vector<std::unique_ptr<ComponentHost>> hosts_;
-  std::vector<std::unique_ptr<ConfigTable>> tables_;
-  Owned<Optimizer> optimizer_;
-  std::unique_ptr<GradientProbe> probe_;
-  Owned<Backend> backend_;
-  Owned<TensorParallel> tensor_;
-  Owned<PipelineParallel> pipeline_;
-  Owned<DataParallel> data_;
-  std::unique_ptr<ParameterList> parameters_;
-  std::unique_ptr<Executor> executor_;
-  Walk train_, eval_;
+  std::optional<GradientProbe> probe_;
 };
 
 /// The same model and batches on one rank, each rank for itself.

@@ -55,6 +55,34 @@ TEST(Configs, Bloom176b) {
   EXPECT_EQ(load("bloom-176b.toml", 192).grid.data, 4) << "the second half of the run, on 24 nodes";
 }
 
+// The same order of work as the true run's: every part it has is there, at other sizes.
+TEST(Configs, TheTwinHasTheTrueRunsParts) {
+  const Recipe twin = load("bloom-twin.toml", 12), real = load("bloom-176b.toml", 384);
+  EXPECT_EQ((std::vector<int>{twin.grid.tensor, twin.grid.pipeline, twin.grid.data}), (std::vector<int>{2, 3, 2}));
+  EXPECT_EQ(twin.model.layers + 2, 3 * twin.grid.pipeline) << "equal slots";
+  EXPECT_EQ((real.model.layers + 2) % real.grid.pipeline, 0);
+  const auto parts = [](const Recipe& recipe) {
+    const auto option = [](const PluginChoice& choice, const char* key) { return choice.options.find(key)->to_text(); };
+    return std::vector<std::string>{recipe.optimizer.plugin,
+                                    recipe.tensor.choice.plugin,
+                                    recipe.pipeline.choice.plugin,
+                                    option(recipe.pipeline.choice, "schedule"),
+                                    option(recipe.pipeline.choice, "cut"),
+                                    recipe.data_parallel.choice.plugin,
+                                    option(recipe.data_parallel.choice, "stage"),
+                                    recipe.backend.choice.plugin,
+                                    std::to_string(static_cast<int>(recipe.train.recompute)),
+                                    std::to_string(recipe.model.hidden_dropout),
+                                    std::to_string(recipe.model.attention_dropout),
+                                    std::to_string(recipe.model.tied_head)};
+  };
+  EXPECT_EQ(parts(twin), parts(real));
+  const auto phases = BatchSchedule(twin.train.batch, 2).phases(twin.train.train_samples);
+  EXPECT_EQ(phases.size(), 5U);
+  EXPECT_EQ(phases.front().batch.micro_batch, 1);
+  EXPECT_EQ(phases.back().batch.micro_batch, 2);
+}
+
 TEST(Configs, Quickstart) {
   const Recipe one = load("quickstart.toml", 1), two = load("quickstart.toml", 2);
   EXPECT_EQ(one.train.train_steps, two.train.train_steps);
@@ -75,9 +103,10 @@ TEST(Configs, TheAblationPairIsOneWordApart) {
 
 // A recipe in configs/ that nothing above names would go unchecked.
 TEST(Configs, EveryOneIsChecked) {
-  const std::vector<std::string> known = {
-      "ablation/bf16.toml", "ablation/fp16.toml", "bloom-176b.toml", "bloom-1b1.toml",  "bloom-1b7.toml",
-      "bloom-3b.toml",      "bloom-560m.toml",    "bloom-7b1.toml",  "quickstart.toml", "include/bloom-fp16.toml"};
+  const std::vector<std::string> known = {"ablation/bf16.toml", "ablation/fp16.toml",     "bloom-176b.toml",
+                                          "bloom-1b1.toml",     "bloom-1b7.toml",         "bloom-3b.toml",
+                                          "bloom-560m.toml",    "bloom-7b1.toml",         "bloom-twin.toml",
+                                          "quickstart.toml",    "include/bloom-fp16.toml"};
   const std::filesystem::path folder = std::string(ESPALIER_SOURCE_DIR) + "/configs";
   std::vector<std::string> found;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {

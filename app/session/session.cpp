@@ -65,7 +65,10 @@ void Session::make_backend(PluginHost& host) {
 void Session::make_groups() {
   const Grid& grid = services_.facts.grid;
   // Ranks that differ in one coordinate only form a group; its order is that coordinate.
-  const auto split = [&](int colour, int key, std::string_view name) { return backend_->wrap(world_.split(colour, key, name)); };
+  const auto split = [&](int colour, int key, std::string_view name) {
+    auto group = backend_->wrap(world_.split(colour, key, name));
+    return group->size() > 1 ? make_counting_communicator(std::move(group), comm_counters_) : std::move(group);
+  };
   wrapped_world_ = split(0, world_.rank(), "world");
   tensor_group_ = split(grid.pipeline_rank * grid.data + grid.data_rank, grid.tensor_rank, "tensor");
   data_group_ = split(grid.pipeline_rank * grid.tensor + grid.tensor_rank, grid.data_rank, "data");

@@ -7,6 +7,7 @@
 #include "config/recipe.hpp"
 #include "host/plugin_host.hpp"
 #include "session/host_context.hpp"
+#include "telemetry/communicator_counters.hpp"
 #include "train/executor.hpp"
 
 namespace espalier::app {
@@ -35,6 +36,8 @@ class Session {
   Communicator& device_world() { return *wrapped_world_; }
   const Recipe& recipe() const { return recipe_; }
   const RunFacts& facts() const { return services_.facts; }
+  /// What this rank's groups of more than one rank have cost.
+  CommCounters& comm_counters() { return *comm_counters_; }
   Backend& backend() { return *backend_; }
   Optimizer& optimizer() { return *optimizer_; }
   TensorParallel& tensor() { return *tensor_; }
@@ -68,6 +71,7 @@ class Session {
   std::vector<std::unique_ptr<ComponentHost>> hosts_;  ///< components keep references to theirs
   Owned<Optimizer> optimizer_;
   Owned<Backend> backend_;
+  std::shared_ptr<CommCounters> comm_counters_ = std::make_shared<CommCounters>();
   std::unique_ptr<Communicator> wrapped_world_, tensor_group_, data_group_, pipeline_group_;
   Owned<TensorParallel> tensor_;
   Owned<PipelineParallel> pipeline_;

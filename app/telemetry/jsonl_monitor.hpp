@@ -25,7 +25,7 @@ class JsonlMonitor final : public Monitor {
  private:
   void write(std::string_view kind, const Progress& progress, std::span<const Metric> metrics);
   RecordFile file_;
-  std::array<char, 4096> line_{};
+  std::array<char, 8192> line_{};  ///< all metrics of a step, those of every group and verb included
 };
 
 }  // namespace espalier::app

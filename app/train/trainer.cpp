@@ -79,6 +79,8 @@ ExitCode Trainer::run() {
   if (recipe_.eval.at_start && state_.step == 0) evaluate("start");
   loader_ = std::make_unique<Loader>(session_.dataset(), 0, batches_, session_.facts(), recipe_.train.train_samples,
                                      state_.samples);
+  session_.comm_counters().reset();
+  comm_report_.emplace(session_.comm_counters());
   StopReason stop = StopReason::none;
   try {
     while (!finished() && stop == StopReason::none) {
@@ -97,6 +99,7 @@ ExitCode Trainer::run() {
   }
   if (saved_step_ != state_.step) save();
   finish_save();
+  report_communication();
   report_guard();
   if (!finished()) {
     // What loads something else at each start would begin again.

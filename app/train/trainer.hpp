@@ -13,6 +13,7 @@
 #include "checkpoint/writer.hpp"
 #include "espalier/monitor.hpp"
 #include "session/session.hpp"
+#include "telemetry/comm_report.hpp"
 #include "train/evaluation.hpp"
 #include "train/loader.hpp"
 #include "train/replica_guard.hpp"
@@ -59,6 +60,7 @@ class Trainer {
   void count_verdict(const Verdict& verdict);
   void apply_policy(const Verdict& verdict) const;
   void report_decay();
+  void report_communication();
   void record_step(const Verdict& verdict, std::int64_t samples, double lr, double seconds);
   Border agree_on_border();
   void evaluate(std::string_view when);
@@ -87,6 +89,8 @@ class Trainer {
   std::unique_ptr<ReplicaGuard> guard_;  ///< null: nothing is compared
   std::vector<RunNumber> run_numbers_;   ///< for the guard
   std::vector<std::unique_ptr<Monitor>> monitors_;  ///< the recipe's are on rank 0 only
+  std::optional<CommReport> comm_report_;  ///< since run()
+  std::vector<Metric> metrics_;  ///< of the step that is recorded
   StopRules stop_rules_;
   std::chrono::steady_clock::time_point step_start_{};
   std::int64_t steps_here_ = 0;  ///< since this process started

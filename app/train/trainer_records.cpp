@@ -99,7 +99,7 @@ void Trainer::record_step(const Verdict& verdict, std::int64_t samples, double l
   const double tokens = static_cast<double>(samples * facts.model.seq_length);
   const bool recomputes = recipe_.train.recompute == Recompute::full;
   const double flops = step_flops(facts.model, samples, recomputes);
-  const std::array metrics = {
+  metrics_.assign({
       Metric{metric::kLoss, verdict.tokens > 0 ? verdict.loss_sum / static_cast<double>(verdict.tokens) : 0},
       Metric{metric::kLearningRate, lr},
       Metric{metric::kGlobalBatch, static_cast<double>(samples)},
@@ -112,13 +112,19 @@ void Trainer::record_step(const Verdict& verdict, std::int64_t samples, double l
       Metric{metric::kSamplesPerSecond, static_cast<double>(samples) / seconds},
       Metric{metric::kTokensPerSecond, tokens / seconds},
       Metric{metric::kTflops, flops / seconds / 1e12 / facts.grid.world()},
-  };
-  for (const auto& monitor : monitors_) monitor->metrics(progress(), metrics);
+  });
+  const auto communication = comm_report_->since_last();
+  metrics_.insert(metrics_.end(), communication.begin(), communication.end());
+  for (const auto& monitor : monitors_) monitor->metrics(progress(), metrics_);
   if (steps_here_ == 1)
     event("speed", fmt::format("the first step took {:.2f} s, caches and kernels made ready included", seconds));
   if (!verdict.finite)
     event("skipped", fmt::format("step {}: gradients are not finite, first in {}; nothing was changed", state_.step,
                                  verdict.first_bad));
+}
+
+void Trainer::report_communication() {
+  for (const std::string& line : comm_report_->lines(session_.world(), session_.stream())) event("comm", line);
 }
 
 Progress Trainer::progress() const {

@@ -100,5 +100,35 @@ TEST(Report, DecayGroupsAreListedByNameAtStart) {
   EXPECT_NE(all.find("20 parameters"), std::string::npos) << all;
 }
 
+// Bytes, calls and waiting of each group and verb stand in every record, and the end of the run adds them up.
+TEST(Report, CommunicationIsCountedByGroupAndVerb) {
+  TrainerJob one("comm_one"), two("comm_two");
+  one.set("train.train_iters", "3").expect(0);
+  for (const auto& [key, value] : one.steps()[0].items()) EXPECT_FALSE(key.starts_with("comm ")) << key;
+  EXPECT_TRUE(one.records("comm").empty());
+
+  two.set("train.train_iters", "4").ranks(2).expect(0);
+  double calls = 0;
+  for (const Json& step : two.steps()) {
+    // One buffer a layer and class; the sums go out in f32, the FP32 weights come back.
+    const double sums = number(step, "comm data reduce_scatter bytes");
+    EXPECT_EQ(sums, number(step, "comm data all_gather bytes"));
+    EXPECT_GE(sums, 4 * 33824 / 2.0) << "every parameter's gradient, but for the half that stays";
+    EXPECT_LT(sums, 4 * 33824 / 2.0 * 1.05);
+    EXPECT_EQ(number(step, "comm world all_reduce calls"), 1) << "one verdict";
+    EXPECT_GT(number(step, "comm data reduce_scatter wait (s)"), 0);
+    calls += number(step, "comm data reduce_scatter calls") + number(step, "comm data all_gather calls");
+  }
+  const auto lines = two.records("comm");
+  ASSERT_EQ(lines.size(), 2u) << "world and data; groups of one rank cost nothing";
+  const std::string data = lines[1].at("text").get<std::string>();
+  std::smatch match;
+  ASSERT_TRUE(
+      std::regex_search(data, match, std::regex("^data: ([0-9.]+) MB sent in (\\d+) calls, ([0-9.]+) s waiting")))
+      << data;
+  EXPECT_EQ(std::stod(match[2]), calls);
+  EXPECT_NEAR(std::stod(match[1]), 4 * 2 * number(two.steps()[0], "comm data all_gather bytes") / 1e6, 0.06);
+}
+
 }  // namespace
 }  // namespace espalier::testing_support

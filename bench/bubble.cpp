@@ -1,6 +1,6 @@
 // Idle shares of pipelines: the executor runs real instruction lists over ranks whose kernels sleep instead of working,
 // 20 ms for a block's forward and for each half of its backward. Sleeping ranks need no cores.
-//   mpiexec -n 4 build/bench/bubble
+//   mpiexec -n 4 build/bench/bubble      (chrt -r 1 in front where other programs run)
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -98,6 +98,20 @@ class SleepingBackend final : public Backend {
   KernelSet kernels_;
 };
 
+/// Waits asleep, so that ranks that wait for a message leave the cores to those that wake up.
+class PatientCommunicator final : public CommunicatorWrapper {
+ public:
+  using CommunicatorWrapper::CommunicatorWrapper;
+  void finish(Request request, Stream& before) override {
+    while (!done(request)) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    CommunicatorWrapper::finish(request, before);
+  }
+  std::unique_ptr<Communicator> split(int colour, int key, std::string_view name) override {
+    auto part = CommunicatorWrapper::split(colour, key, name);
+    return part == nullptr ? nullptr : std::make_unique<PatientCommunicator>(std::move(part));
+  }
+};
+
 struct Pipeline {
   const char* schedule;
   int stages, chunks, micro_batches;
@@ -159,7 +173,7 @@ double measure(Communicator& world, const Pipeline& at) {
 }  // namespace
 
 int main() {
-  const auto world = make_world_communicator();
+  const auto world = std::make_unique<PatientCommunicator>(make_world_communicator());
   if (world->size() < 4) {
     std::fprintf(stderr, "mpiexec -n 4 build/bench/bubble\n");
     return 2;

@@ -245,21 +245,34 @@ std::vector<std::string> CheckpointReader::load(std::span<const Parameter> logic
   return notes;
 }
 
-std::vector<float> CheckpointReader::read_tensor(const StoredTensor& tensor) const {
-  DataFiles files(folder_);
-  const auto runs = stored_runs(tensor);  // first: a damaged shape must not decide how much memory is asked for
-  std::vector<float> values(static_cast<std::size_t>(tensor.shape.elements()));
-  for_each_stored(runs, tensor.dtype, files, 0, tensor.shape.elements(),
+struct CheckpointReader::Blocks::Impl {
+  DType dtype;
+  std::vector<StoredRun> runs;
+  DataFiles files;
+};
+
+CheckpointReader::Blocks::Blocks(const std::filesystem::path& folder, const StoredTensor& tensor)
+    : impl_(new Impl{tensor.dtype, stored_runs(tensor), DataFiles(folder)}) {}
+CheckpointReader::Blocks::~Blocks() = default;
+
+void CheckpointReader::Blocks::read(std::int64_t first, std::span<float> dst) {
+  for_each_stored(impl_->runs, impl_->dtype, impl_->files, first, first + static_cast<std::int64_t>(dst.size()),
                   [&](const std::byte* bytes, std::int64_t offset, std::int64_t count) {
-                    with_float_type(tensor.dtype, [&](auto zero) {
+                    with_float_type(impl_->dtype, [&](auto zero) {
                       using T = decltype(zero);
                       for (std::int64_t i = 0; i < count; ++i) {
                         T value;
                         std::memcpy(&value, bytes + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
-                        values[static_cast<std::size_t>(offset + i)] = to_float(value);
+                        dst[static_cast<std::size_t>(offset + i)] = to_float(value);
                       }
                     });
                   });
+}
+
+std::vector<float> CheckpointReader::read_tensor(const StoredTensor& tensor) const {
+  Blocks blocks(folder_, tensor);  // first: a damaged shape must not decide how much memory is asked for
+  std::vector<float> values(static_cast<std::size_t>(tensor.shape.elements()));
+  blocks.read(0, values);
   return values;
 }
 

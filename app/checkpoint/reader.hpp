@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,8 +41,24 @@ class CheckpointReader {
                                 std::span<const StatePiece> pieces, LoadOptimizer policy, Device& device, Stream& stream,
                                 std::span<const StateSpec> specs = {}) const;
 
-  /// One whole logical tensor in FP32, for export and inspection.
+  /// One whole logical tensor in FP32, for inspection.
   std::vector<float> read_tensor(const StoredTensor& tensor) const;
+
+  /// The same a block at a time, for export; what is mapped of the files is given back when it goes.
+  class Blocks {
+   public:
+    /// @throws IoError when the slices do not cover the tensor once.
+    Blocks(const std::filesystem::path& folder, const StoredTensor& tensor);
+    ~Blocks();
+    Blocks(const Blocks&) = delete;
+    Blocks& operator=(const Blocks&) = delete;
+    /// Elements [first, first + dst.size()) in logical order. @throws IoError naming damaged bytes.
+    void read(std::int64_t first, std::span<float> dst);
+
+   private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+  };
 
  private:
   std::filesystem::path folder_;

@@ -7,6 +7,7 @@ namespace espalier::app {
 /// One line a command, defined in the file of its name.
 extern const Command kTrain;
 extern const Command kCheckpointInspect;
+extern const Command kConvert;
 extern const Command kConfigCheck;
 extern const Command kConfigExplain;
 extern const Command kConfigKeys;

@@ -45,7 +45,7 @@ struct Source {
 
 Source open_source(const std::string& path) {
   Source source;
-  if (std::filesystem::exists(std::filesystem::path(path) / "config.json")) {
+  if (is_huggingface_folder(path)) {
     source.folder.emplace(path);
     return source;
   }
@@ -132,7 +132,7 @@ void load(const Source& source, Session& session) {
   DataParallel& data = session.data_parallel();
   if (source.folder) {
     phase(session.world(), [&] { source.folder->check(session.parameters()); });
-    load_weights(*source.folder, session.parameters(), session.executor().parameters(), data, session.backend());
+    load_weights(*source.folder, session.executor().parameters(), data, session.backend());
     return;
   }
   phase(session.world(), [&] {

@@ -11,6 +11,7 @@ const Command* const kCommands[] = {
     &kTokenizerDecode,
     &kGenerate,
     &kEval,
+    &kConvert,
     &kCheckpointInspect,
     &kConfigCheck,
     &kConfigExplain,

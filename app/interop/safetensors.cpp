@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -43,24 +45,44 @@ std::optional<std::size_t> size_in(const Json& value) {
   return static_cast<std::size_t>(number);
 }
 
-/// Parses the header; a name that occurs twice would otherwise hide the first.
-Json parse_header(std::string_view text, const std::string& path) {
-  std::set<std::string> names;
-  std::string twice;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth == 1 && event == Json::parse_event_t::key && !names.insert(value.get<std::string>()).second) {
-      twice = value.get<std::string>();
+/// Notes a key that comes twice in the header or in one of its entries: the second would hide the first. The format is
+/// two tables deep, with arrays in them; what is deeper is refused before it grows.
+class HeaderWatch {
+ public:
+  bool operator()(int depth, Json::parse_event_t event, const Json& value) {
+    if (depth > kDeepest) throw IoError("nested too deeply");
+    if (event == Json::parse_event_t::object_start && depth < kDeepest) keys_[depth].clear();
+    if (event == Json::parse_event_t::key && depth <= kDeepest) {
+      const auto name = value.get<std::string>();
+      if (depth == 1) tensor_ = name;
+      if (!keys_[depth - 1].insert(name).second && twice_.empty()) {
+        twice_ = depth == 1 ? fmt::format("tensor \"{}\" occurs twice in the header", name)
+                            : fmt::format("tensor \"{}\": \"{}\" occurs twice", tensor_, name);
+      }
     }
     return true;
-  };
+  }
+  const std::string& twice() const { return twice_; }
+
+ private:
+  static constexpr int kDeepest = 3;
+  std::array<std::set<std::string>, kDeepest> keys_;
+  std::string tensor_, twice_;
+};
+
+Json parse_header(std::string_view text, const std::string& path) {
+  if (text.empty() || text.front() != '{')
+    throw IoError(path + ": the header is no JSON object; is it a .safetensors file?");
+  HeaderWatch watch;
   Json header;
   try {
-    header = Json::parse(text, watch);
+    header = Json::parse(text, std::ref(watch));
   } catch (const Json::exception& error) {
     throw IoError(fmt::format("{}: the header is no JSON ({}); is it a .safetensors file?", path, error.what()));
+  } catch (const IoError& error) {
+    throw IoError(fmt::format("{}: the header is {}; is it a .safetensors file?", path, error.what()));
   }
-  if (!twice.empty()) throw IoError(fmt::format("{}: tensor \"{}\" occurs twice in the header", path, twice));
-  if (!header.is_object()) throw IoError(path + ": the header is no JSON object; is it a .safetensors file?");
+  if (!watch.twice().empty()) throw IoError(path + ": " + watch.twice());
   return header;
 }
 
@@ -201,6 +223,13 @@ SafetensorsFile::SafetensorsFile(SafetensorsFile&& other) noexcept
       size_(other.size_),
       tensors_(std::move(other.tensors_)),
       metadata_(std::move(other.metadata_)) {}
+
+void SafetensorsFile::forget(const FileTensor& tensor) const {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uintptr_t>(tensor.data) / page * page;
+  const auto end = reinterpret_cast<std::uintptr_t>(tensor.data) + tensor.bytes;
+  if (end > begin) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
 
 const FileTensor* SafetensorsFile::find(std::string_view name) const {
   for (const FileTensor& tensor : tensors_) {

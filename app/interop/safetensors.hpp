@@ -49,6 +49,8 @@ class SafetensorsFile {
   /// @throws IoError naming the file, the tensor and the nearest name.
   const FileTensor& at(std::string_view name) const;
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  /// Gives back the memory that reading a tensor of this file has mapped; it may be read again.
+  void forget(const FileTensor& tensor) const;
 
  private:
   void read_header(std::string_view header, std::size_t data_begin);
@@ -74,8 +76,8 @@ struct TensorHeader {
   std::vector<std::int64_t> shape;
 };
 
-/// Writes a .safetensors file tensor by tensor, in the order announced. Appears under its name by a rename in finish();
-/// without it nothing is left behind.
+/// Writes a .safetensors file tensor by tensor, in the order announced. Appears under its name by a rename in finish(),
+/// after it is on disk; without it nothing is left behind.
 class SafetensorsWriter {
  public:
   /// @throws IoError naming the path.

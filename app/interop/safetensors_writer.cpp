@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -85,8 +86,11 @@ void SafetensorsWriter::finish() {
   if (written_ != expected_) {
     throw IoError(fmt::format("{}: {} bytes of data announced, {} written", path_.string(), expected_, written_));
   }
+  const bool synced = std::fflush(file_->stream) == 0 && ::fsync(::fileno(file_->stream)) == 0;
+  const int sync_error = errno;
   std::FILE* stream = std::exchange(file_->stream, nullptr);
-  if (std::fclose(stream) != 0) throw IoError(file_->partial.string(), "cannot write", errno);
+  if (std::fclose(stream) != 0 && synced) throw IoError(file_->partial.string(), "cannot write", errno);
+  if (!synced) throw IoError(file_->partial.string(), "cannot write", sync_error);
   std::error_code error;
   std::filesystem::rename(file_->partial, path_, error);
   if (error) throw IoError(path_.string(), "cannot rename into place", error.value());

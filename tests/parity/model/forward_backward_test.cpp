@@ -77,7 +77,7 @@ std::string name_of(const ::testing::TestParamInfo<std::tuple<std::string, std::
   return std::get<0>(info.param) + "_" + std::get<1>(info.param);
 }
 INSTANTIATE_TEST_SUITE_P(Models, ForwardBackward,
-                         ::testing::Combine(::testing::Values("tiny_a", "tiny_b"), ::testing::ValuesIn(providers())),
+                         ::testing::Combine(::testing::Values("tiny_a", "tiny_b", "tiny_gpt2"), ::testing::ValuesIn(providers())),
                          name_of);
 
 }  // namespace

@@ -144,7 +144,8 @@ Rig::Rig(const std::string& folder, const RigOptions& options, const std::vector
       threads_(make_thread_pool(1)) {
   const HuggingFaceFolder model(model_fixture(folder));
   build(model.shape(), options, walks);
-  load_weights(model, *parameters_, executor_->parameters(), *data_, *backend_);
+  model.check(*parameters_);
+  load_weights(model, executor_->parameters(), *data_, *backend_);
 }
 
 Rig::Rig(const ModelShape& shape, const RigOptions& options, const std::vector<Walk>& walks)

@@ -55,7 +55,8 @@ TEST_F(HuggingFace, ShapeAndWeights) {
   EXPECT_EQ(folder.shape().ffn, 256);
   EXPECT_EQ(folder.shape().vocab, 256);
   EXPECT_TRUE(folder.shape().tied_head);
-  EXPECT_EQ(folder.at("h.1.input_layernorm.weight").elements(), 64);
+  const ParameterList list(folder.shape());
+  EXPECT_EQ(folder.at(*list.find("h.1.input_layernorm.weight")).elements(), 64);
   EXPECT_EQ(refusal(), "accepted");
 }
 
@@ -76,8 +77,8 @@ TEST_F(HuggingFace, NamesWithoutPrefixAndShards) {
 }
 
 TEST_F(HuggingFace, WhatIsNotBloomIsRefused) {
-  change("config.json", [](auto& config) { config["model_type"] = "gpt2"; });
-  EXPECT_THAT(refusal(), HasSubstr("model_type is \"gpt2\", expected \"bloom\""));
+  change("config.json", [](auto& config) { config["model_type"] = "llama"; });
+  EXPECT_THAT(refusal(), HasSubstr("model_type is \"llama\", expected \"bloom\""));
   change("config.json", [](auto& config) { config.erase("model_type"); });
   EXPECT_THAT(refusal(), HasSubstr("model_type is missing"));
 }
@@ -118,6 +119,44 @@ TEST_F(HuggingFace, MissingAndUnknownTensors) {
 TEST_F(HuggingFace, NoWeightsAtAll) {
   fs::remove(folder_ / "model.safetensors");
   EXPECT_THAT(refusal(), HasSubstr("neither model.safetensors nor model.safetensors.index.json"));
+}
+
+TEST_F(HuggingFace, PickledWeightsAreRefused) {
+  fs::rename(folder_ / "model.safetensors", folder_ / "pytorch_model.bin");
+  EXPECT_THAT(refusal(), HasSubstr("the weights are pickled (pytorch_model.bin)"));
+  EXPECT_THAT(refusal(), HasSubstr("save_pretrained(NEW, safe_serialization=True)"));
+}
+
+/// Adds a tensor, made of another one of the file by a name and a change of its first byte.
+void add_tensor(const fs::path& path, const std::string& name, const std::string& like, bool changed) {
+  const SafetensorsFile original(path);
+  std::vector<TensorHeader> tensors;
+  for (const FileTensor& tensor : original.tensors()) tensors.push_back({tensor.name, *tensor.dtype, tensor.shape});
+  const FileTensor& copied = original.at(like);
+  tensors.push_back({name, *copied.dtype, copied.shape});
+  SafetensorsWriter writer(path.string() + ".new", tensors);
+  for (const FileTensor& tensor : original.tensors()) writer.write({tensor.data, tensor.bytes});
+  std::vector<std::byte> bytes(copied.data, copied.data + copied.bytes);
+  if (changed) bytes[0] ^= std::byte{1};
+  writer.write(bytes);
+  writer.finish();
+  fs::rename(path.string() + ".new", path);
+}
+
+TEST_F(HuggingFace, AHeadBesideItsEmbeddingMustBeIt) {
+  const std::string embedding = "transformer.word_embeddings.weight";
+  add_tensor(folder_ / "model.safetensors", "lm_head.weight", embedding, false);
+  EXPECT_EQ(refusal(), "accepted");
+  start("hf");
+  add_tensor(folder_ / "model.safetensors", "lm_head.weight", embedding, true);
+  EXPECT_THAT(refusal(), HasSubstr("is the model untied?"));
+  change("config.json", [](auto& config) { config["tie_word_embeddings"] = false; });
+  EXPECT_EQ(refusal(), "accepted");
+}
+
+TEST_F(HuggingFace, ATensorUnderTwoNames) {
+  add_tensor(folder_ / "model.safetensors", "ln_f.weight", "transformer.ln_f.weight", false);
+  EXPECT_THAT(refusal(), HasSubstr("which one counts?"));
 }
 
 TEST_F(HuggingFace, AnIndexThatLies) {

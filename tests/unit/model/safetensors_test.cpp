@@ -106,6 +106,12 @@ TEST_F(Safetensors, EveryDamagedHeaderIsRefused) {
   EXPECT_THAT(refusal(), HasSubstr("does not fit"));
   write("{" + tensor, 8);
   EXPECT_THAT(refusal(), HasSubstr("no JSON"));
+  write(R"({"a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8);
+  EXPECT_THAT(refusal(), HasSubstr("tensor \"a\": \"dtype\" occurs twice"));
+  write(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"x":)" + std::string(100000, '['), 8);
+  EXPECT_THAT(refusal(), HasSubstr("nested too deeply"));
+  write(" {" + tensor + "}", 8);
+  EXPECT_THAT(refusal(), HasSubstr("no JSON object"));
   write("[1, 2]", 0);
   EXPECT_THAT(refusal(), HasSubstr("no JSON object"));
   write("{" + tensor + "," + tensor + "}", 8);

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "espalier/threads.hpp"
+#include "interop/huggingface_writer.hpp"
+#include "interop/weights.hpp"
+#include "model/parameters.hpp"
+
+namespace espalier::app {
+
+/// A checkpoint without optimizer state, made of weights from elsewhere.
+struct CheckpointImport {
+  std::filesystem::path folder;                   ///< of checkpoints: gets step_0 and latest; must not hold any yet
+  ModelShape shape;                               ///< vocab at least the source's: rows beyond get 0
+  std::string recipe;                             ///< TOML, saved with it
+  std::string tokenizer;                          ///< fingerprint, "" when unknown
+  std::string origin;                             ///< for people: where the weights came from
+  std::vector<std::filesystem::path> companions;  ///< files copied along: the tokenizer's
+};
+
+/// Writes master weights in FP32, tensor by tensor, and publishes them as any checkpoint is. `advanced` as in
+/// write_huggingface.
+/// @param parameters  of what.shape.
+WrittenModel write_checkpoint(const WeightSource& source, const ParameterList& parameters, const CheckpointImport& what,
+                              FunctionRef<void(std::int64_t)> advanced);
+
+}  // namespace espalier::app

@@ -16,6 +16,7 @@ extern const Command kPluginsInspect;
 extern const Command kNumerics;
 extern const Command kDoctor;
 extern const Command kPreprocess;
+extern const Command kTokenizerTrain;
 extern const Command kTokenizerEncode;
 extern const Command kTokenizerDecode;
 extern const Command kGenerate;

@@ -7,6 +7,7 @@ namespace {
 const Command* const kCommands[] = {
     &kTrain,  //
     &kPreprocess,
+    &kTokenizerTrain,
     &kTokenizerEncode,
     &kTokenizerDecode,
     &kGenerate,

@@ -102,7 +102,7 @@ constexpr OptionSpec kTakesDataset[] = {
 };
 
 constexpr OptionSpec kTakesTokenizer[] = {
-    {"plugin", string, "\"bytes\"", "text to ids: \"bytes\", or a plugin"},
+    {"plugin", string, "\"bytes\"", "text to ids: \"bytes\", \"huggingface\", \"sentencepiece\" (docs/tokenizers.md), or a plugin"},
 };
 
 constexpr OptionSpec kOverrides[] = {

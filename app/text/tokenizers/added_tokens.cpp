@@ -84,10 +84,11 @@ void AddedTokenFinder::split(std::string_view text, std::vector<Part>& parts) co
       const bool word_after = end < text.size() && (classes_after(text, end, length) & kWord) != 0;
       if (word_before || word_after) continue;
     }
-    // A token within the white space that the one before took along is left out with it.
-    if (begin < done) continue;
+    // A token within the white space that the one before took along counts all the same, and what follows it is text
+    // again: tokenizers does so.
     if (rule.left_strip) {
       while (begin > done && (classes_before(text, begin, length) & kSpace) != 0) begin -= length;
+      begin = std::min(std::max(begin, done), end);
     }
     if (rule.right_strip) {
       while (end < text.size() && (classes_after(text, end, length) & kSpace) != 0) end += length;

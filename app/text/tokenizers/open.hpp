@@ -15,12 +15,12 @@ inline constexpr std::string_view kHuggingFaceTokenizer = "huggingface";
 inline constexpr std::string_view kSentencePieceTokenizer = "sentencepiece";
 
 inline constexpr OptionSpec kHuggingFaceOptions[] = {
-    {"file", OptionType::string, nullptr, "the tokenizer.json; a relative path starts at the recipe"},
+    {"file", OptionType::string, nullptr, "the tokenizer.json, from the working directory"},
     {"end_of_document", OptionType::string, "\"\"",
      "the token that ends documents; \"\": the first of </s>, <|endoftext|>, <|end_of_text|>, <eos> that was added"},
 };
 inline constexpr OptionSpec kSentencePieceOptions[] = {
-    {"file", OptionType::string, nullptr, "the model; a relative path starts at the recipe"},
+    {"file", OptionType::string, nullptr, "the model, from the working directory"},
     {"end_of_document", OptionType::string, "\"\"", "the piece that ends documents; \"\": the model's end of sentence"},
 };
 

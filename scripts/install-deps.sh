@@ -11,7 +11,7 @@ packages=(
   python3
   # libraries of core and app
   mpich libmpich-dev libboost-dev libcli11-dev libtomlplusplus-dev libspdlog-dev libfmt-dev nlohmann-json3-dev
-  libxxhash-dev libzstd-dev
+  libxxhash-dev libzstd-dev zlib1g-dev
   # tokenizers: split patterns, normal forms of Unicode, SentencePiece models
   libpcre2-dev libutf8proc-dev libsentencepiece-dev
   # plugin kernels_fused; the CMake files of oneDNN ask for OpenCL

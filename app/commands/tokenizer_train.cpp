@@ -70,7 +70,7 @@ int run(const Args& args) {
     for (const std::string& input : inputs) {
       read_documents(
           input, rules, read,
-          [&](std::string_view text) {
+          [&](std::string_view text, std::string_view) {
             counts.add(text);
             ++documents;
             bytes += static_cast<std::int64_t>(text.size());

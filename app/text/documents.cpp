@@ -1,101 +1,64 @@
 #include "text/documents.hpp"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <optional>
 
 #include "espalier/error.hpp"
+#include "text/byte_source.hpp"
+#include "text/line_reader.hpp"
+#include "text/pieces.hpp"
 #include "text/utf8.hpp"
 
 namespace espalier::app {
 namespace {
 
-constexpr std::size_t kBlock = std::size_t{1} << 20;  // large enough that a read call costs nothing per byte
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-std::string full_path(const std::filesystem::path& file) {
-  return std::filesystem::absolute(file).lexically_normal().string();
-}
-
-/// A file read in blocks, by line or whole. Views live until the next call.
-class TextFile {
+class MemorySource final : public ByteSource {
  public:
-  TextFile(const std::filesystem::path& file, const std::function<void(std::int64_t)>& advanced)
-      : path_(full_path(file)), advanced_(advanced), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (descriptor_ < 0) throw IoError(path_, "cannot be opened for reading", errno);
-    buffer_.resize(kBlock);
-    while (end_ < 3 && fill()) {
-    }
-    if (std::string_view(buffer_.data(), end_).starts_with("\xEF\xBB\xBF")) start_ = 3;
+  explicit MemorySource(std::string_view text) : text_(text) {}
+  std::size_t read(char* to, std::size_t bytes) override {
+    const std::size_t count = std::min(bytes, text_.size());
+    std::memcpy(to, text_.data(), count);
+    text_.remove_prefix(count);
+    return count;
   }
-  ~TextFile() { ::close(descriptor_); }
-  TextFile(const TextFile&) = delete;
-  TextFile& operator=(const TextFile&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::int64_t bytes() const { return bytes_; }
-  /// Number of the line that was given last, from 1.
-  std::int64_t line() const { return line_; }
-
-  /// The next line without its end, or nothing at the end of the file.
-  std::optional<std::string_view> next_line() {
-    std::size_t searched = start_;
-    for (;;) {
-      if (const void* found = std::memchr(buffer_.data() + searched, '\n', end_ - searched)) {
-        const auto at = static_cast<std::size_t>(static_cast<const char*>(found) - buffer_.data());
-        return take(at, at + 1);
-      }
-      const std::size_t waiting = end_ - start_;
-      if (!fill()) return waiting == 0 ? std::nullopt : std::optional(take(end_, end_));
-      searched = start_ + waiting;
-    }
-  }
-
-  std::string_view rest() {
-    while (fill()) {
-    }
-    return take(end_, end_);
-  }
+  std::int64_t file_bytes() const override { return 0; }
 
  private:
-  std::string_view take(std::size_t end, std::size_t next) {
-    const std::string_view view(buffer_.data() + start_, end - start_);
-    start_ = next;
-    ++line_;
-    return view;
-  }
-
-  /// Appends a block behind [start_, end_); false at the end of the file.
-  bool fill() {
-    if (start_ > 0) {
-      std::memmove(buffer_.data(), buffer_.data() + start_, end_ - start_);
-      end_ -= start_;
-      start_ = 0;
-    }
-    if (buffer_.size() - end_ < kBlock / 2) buffer_.resize(buffer_.size() * 2);
-    for (;;) {
-      const ssize_t got = ::read(descriptor_, buffer_.data() + end_, buffer_.size() - end_);
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) throw IoError(path_, "cannot be read at byte " + std::to_string(bytes_), errno);
-      end_ += static_cast<std::size_t>(got);
-      bytes_ += got;
-      if (got > 0) advanced_(got);
-      return got > 0;
-    }
-  }
-
-  std::string path_;
-  const std::function<void(std::int64_t)>& advanced_;
-  int descriptor_;
-  std::vector<char> buffer_;
-  std::size_t start_ = 0, end_ = 0;
-  std::int64_t bytes_ = 0, line_ = 0;
+  std::string_view text_;
 };
+
+std::unique_ptr<ByteSource> source_of(const std::filesystem::path& file, const Piece& piece) {
+  if (piece.text) return std::make_unique<MemorySource>(*piece.text);
+  return open_plain(file, std::max<std::int64_t>(piece.begin - 1, 0));
+}
+
+/// Line ends before a byte of a file: read only to say where a fault is.
+std::int64_t lines_before(const std::filesystem::path& file, std::int64_t offset) {
+  const auto source = open_plain(file);
+  std::string block(std::size_t{1} << 20, '\0');
+  std::int64_t lines = 0;
+  while (offset > 0) {
+    const std::size_t got =
+        source->read(block.data(), static_cast<std::size_t>(std::min<std::int64_t>(offset, std::ssize(block))));
+    if (got == 0) break;
+    lines += std::count(block.data(), block.data() + got, '\n');
+    offset -= static_cast<std::int64_t>(got);
+  }
+  return lines;
+}
+
+bool is_blank(const LineReader::Line& line) {
+  return !line.too_long && line.text.find_first_not_of(" \t\r") == std::string_view::npos;
+}
 
 std::string shown_byte(unsigned char byte) {
   static constexpr char kDigits[] = "0123456789ABCDEF";
@@ -104,59 +67,99 @@ std::string shown_byte(unsigned char byte) {
 
 class Reader {
  public:
-  Reader(const std::filesystem::path& file, const DocumentRules& rules, ReadCounts& counts, const DocumentSink& sink,
-         const std::function<void(std::int64_t)>& advanced)
-      : rules_(rules), counts_(counts), sink_(sink), file_(file, advanced) {}
-  ~Reader() { counts_.bytes += file_.bytes(); }
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
+  Reader(const std::filesystem::path& file, const Piece& piece, const DocumentRules& rules, ReadCounts& counts,
+         const DocumentSink& sink)
+      : file_(file),
+        piece_(piece),
+        rules_(rules),
+        counts_(counts),
+        sink_(sink),
+        source_(source_of(file, piece)),
+        lines_(*source_, std::max<std::int64_t>(piece.begin - 1, 0), rules.longest) {
+    if (piece.number == 0) lines_.skip_if(kByteOrderMark);
+  }
 
   void jsonl() {
-    while (const auto line = file_.next_line()) {
-      if (line->find_first_not_of(" \t\r") == std::string_view::npos) {
+    if (piece_.begin > 0 && !lines_.skip_line(piece_.end)) return;
+    while (lines_.position() < piece_.end) {
+      const auto line = lines_.next();
+      if (!line || line->start >= piece_.end) return;  // the latter: what came before was too long
+      if (is_blank(*line)) {
         ++counts_.blank_lines;
         continue;
       }
       ++counts_.lines;
-      const auto good = checked(*line, file_.line());
-      if (!good) continue;
-      const TextField field = read_text_field(*good, rules_.key, rules_.repair_characters, text_);
-      counts_.replaced += field.replaced;
-      if (field.fault == LineFault::none) {
-        sink_(text_);
-      } else {
-        fault(field.fault, file_.line(), explain(field));
+      if (line->too_long) {
+        too_long(lines_.number(), "a line");
+      } else if (const auto good = checked(line->text, lines_.number())) {
+        object(*good);
       }
     }
   }
 
   void whole() {
-    if (const auto good = checked(file_.rest(), 1)) sink_(*good);
+    const LineReader::Line all = lines_.rest();
+    if (all.too_long) return too_long(1, "a document");
+    if (const auto good = checked(all.text, 1)) sink_(*good, {});
   }
 
   void paragraphs() {
+    if (piece_.begin > 0 && !skip_to_border()) return;
     std::string paragraph;
     std::int64_t first = 0;
+    bool long_one = false;
     const auto end = [&] {
       if (first == 0) return;
-      paragraph.pop_back();  // the last line end belongs to the border
-      if (const auto good = checked(paragraph, first)) sink_(*good);
+      if (!long_one) paragraph.pop_back();  // the last line end belongs to the border
+      if (!long_one && std::ssize(paragraph) <= rules_.longest) {
+        if (const auto good = checked(paragraph, first)) sink_(*good, {});
+      } else {
+        too_long(first, "a paragraph");
+      }
       paragraph.clear();
       first = 0;
+      long_one = false;
     };
-    while (const auto line = file_.next_line()) {
-      if (line->find_first_not_of(" \t\r") == std::string_view::npos) {
+    while (const auto line = lines_.next()) {
+      if (is_blank(*line)) {
+        if (line->start >= piece_.end) break;
         end();
         continue;
       }
-      if (first == 0) first = file_.line();
-      paragraph.append(*line);
+      if (first == 0) first = lines_.number();
+      long_one = long_one || line->too_long || std::ssize(paragraph) > rules_.longest;
+      if (long_one) continue;
+      paragraph.append(line->text);
       paragraph += '\n';
     }
     end();
   }
 
  private:
+  /// To the first blank line that begins in the piece; false when none does.
+  bool skip_to_border() {
+    if (!lines_.skip_line(piece_.end)) return false;
+    while (lines_.position() < piece_.end) {
+      const auto line = lines_.next();
+      if (!line) return false;
+      if (is_blank(*line)) return true;
+    }
+    return false;
+  }
+
+  void object(std::string_view line) {
+    const TextField field =
+        rules_.language_key.empty()
+            ? read_text_field(line, rules_.key, rules_.repair_characters, text_)
+            : read_text_and_language(line, rules_.key, rules_.language_key, rules_.repair_characters, text_, language_);
+    if (field.fault == LineFault::none) {
+      counts_.replaced += field.replaced;
+      sink_(text_, language_);
+    } else {
+      fault(field.fault, lines_.number(), explain(field));
+    }
+  }
+
   /// The text as valid UTF-8, or nothing when it was skipped.
   std::optional<std::string_view> checked(std::string_view text, std::int64_t first_line) {
     const std::size_t bad = find_invalid_utf8(text);
@@ -176,40 +179,58 @@ class Reader {
     return std::nullopt;
   }
 
+  void too_long(std::int64_t line, const std::string& what) {
+    std::string text = what + " of more than " + std::to_string(rules_.longest) + " bytes";
+    if (rules_.offers_options) {
+      text += "; --max-document-bytes allows more";
+      if (what == "a document") text += ", --split-paragraphs cuts at blank lines";
+    }
+    fault(LineFault::too_long, line, text);
+  }
+
   std::string explain(const TextField& field) const {
     const std::string position = "position " + std::to_string(field.at + 1);
     if (field.fault == LineFault::broken_json) return "not JSON: " + std::string(field.what) + " at " + position;
     if (field.fault == LineFault::bad_characters) {
-      return "half of a surrogate pair at " + position +
-             " is no character" +
+      return "half of a surrogate pair at " + position + " is no character" +
              (rules_.offers_options ? "; replace such halves with --bad-characters replace" : "");
     }
     if (field.fault == LineFault::no_object) return "not an object; expected {\"" + rules_.key + "\": …}";
     if (field.fault == LineFault::no_key)
       return "an object " + describe(field.fault, rules_.key) + " (--key names another key)";
+    if (field.fault == LineFault::no_language) {
+      return "\"" + rules_.language_key +
+             "\" names no language; expected a string of 1 to 64 letters, digits, - or _, found \"" +
+             language_.substr(0, 80) + "\"";
+    }
     return describe(field.fault, rules_.key);
   }
 
+  /// @param line  in the piece, from 1.
   void fault(LineFault what, std::int64_t line, const std::string& text) {
     if (!rules_.skip_bad_lines) {
-      throw IoError(file_.path() + ":" + std::to_string(line) + ": " + text +
+      const std::int64_t before = piece_.text ? piece_.lines_before : lines_before(file_, piece_.begin - 1);
+      throw IoError(full_path(file_) + ":" + std::to_string(before + line) + ": " + text +
                     (rules_.offers_options ? "; --on-bad-line skip goes on without such lines" : ""));
     }
     ++counts_.skipped[static_cast<std::size_t>(what)];
   }
 
+  const std::filesystem::path& file_;
+  const Piece& piece_;
   const DocumentRules& rules_;
   ReadCounts& counts_;
   const DocumentSink& sink_;
-  TextFile file_;
-  std::string text_, repaired_;
+  std::unique_ptr<ByteSource> source_;
+  LineReader lines_;
+  std::string text_, language_, repaired_;
 };
 
 }  // namespace
 
 TextFormat format_of(const std::filesystem::path& file, TextFormat asked) {
   if (asked != TextFormat::automatic) return asked;
-  const std::string extension = file.extension().string();
+  const std::string extension = unpacked_name(file).extension().string();
   return extension == ".jsonl" || extension == ".ndjson" || extension == ".json" ? TextFormat::jsonl : TextFormat::text;
 }
 
@@ -217,11 +238,25 @@ std::int64_t ReadCounts::all_skipped() const {
   return std::accumulate(skipped.begin(), skipped.end(), std::int64_t{0});
 }
 
-void read_documents(const std::filesystem::path& file, const DocumentRules& rules, ReadCounts& counts,
-                    const DocumentSink& sink, const std::function<void(std::int64_t)>& advanced) {
-  Reader reader(file, rules, counts, sink, advanced);
+void ReadCounts::add(const ReadCounts& other) {
+  bytes += other.bytes;
+  lines += other.lines;
+  blank_lines += other.blank_lines;
+  replaced += other.replaced;
+  for (std::size_t fault = 0; fault < skipped.size(); ++fault) skipped[fault] += other.skipped[fault];
+}
+
+void read_piece(const std::filesystem::path& file, const Piece& piece, const DocumentRules& rules, ReadCounts& counts,
+                const DocumentSink& sink) {
+  counts.bytes += piece.file_bytes;
+  Reader reader(file, piece, rules, counts, sink);
   if (format_of(file, rules.format) == TextFormat::jsonl) return reader.jsonl();
   return rules.split_paragraphs ? reader.paragraphs() : reader.whole();
+}
+
+void read_documents(const std::string& file, const DocumentRules& rules, ReadCounts& counts, const DocumentSink& sink) {
+  PieceQueue pieces({file}, rules, {}, {});
+  while (const auto piece = pieces.next()) read_piece(file, *piece, rules, counts, sink);
 }
 
 std::int64_t check_inputs(const std::vector<std::string>& files) {

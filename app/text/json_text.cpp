@@ -1,7 +1,12 @@
 #include "text/json_text.hpp"
 
+#include <algorithm>
 #include <array>
 #include <optional>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #include "text/utf8.hpp"
 
@@ -23,10 +28,33 @@ constexpr std::array<bool, 256> make_plain() {
 }
 constexpr std::array<bool, 256> kPlain = make_plain();  // what a string holds as it is
 
+/// Position of the first byte at or behind `at` that a string does not hold as it is, or the line's size.
+std::size_t plain_end(std::string_view line, std::size_t at) {
+#if defined(__SSE2__)
+  const __m128i quote = _mm_set1_epi8('"'), backslash = _mm_set1_epi8('\\'), last_control = _mm_set1_epi8(0x1F);
+  for (; at + 16 <= line.size(); at += 16) {
+    const __m128i block = _mm_loadu_si128(reinterpret_cast<const __m128i*>(line.data() + at));
+    const __m128i control = _mm_cmpeq_epi8(_mm_min_epu8(block, last_control), block);
+    const __m128i special =
+        _mm_or_si128(_mm_or_si128(_mm_cmpeq_epi8(block, quote), _mm_cmpeq_epi8(block, backslash)), control);
+    if (const int mask = _mm_movemask_epi8(special); mask != 0)
+      return at + static_cast<std::size_t>(__builtin_ctz(static_cast<unsigned>(mask)));
+  }
+#endif
+  while (at < line.size() && kPlain[static_cast<unsigned char>(line[at])]) ++at;
+  return at;
+}
+
 class Scanner {
  public:
   Scanner(std::string_view line, std::string_view key, bool repair, std::string& text)
       : line_(line), key_(key), repair_(repair), text_(text) {}
+
+  /// A second string that is wanted; "" when it is not there, or no string.
+  void also(std::string_view key, std::string& value) {
+    second_key_ = key;
+    second_ = &value;
+  }
 
   TextField run() {
     skip_space();
@@ -140,7 +168,9 @@ class Scanner {
       skip_space();
       expect(':', "expected :");
       skip_space();
-      if (outermost && name_ == key_) {
+      if (outermost && second_ != nullptr && name_ == second_key_) {
+        second_field();
+      } else if (outermost && name_ == key_) {
         field();
       } else {
         value(depth);
@@ -164,12 +194,18 @@ class Scanner {
     in_field_ = false;
   }
 
+  void second_field() {
+    second_->clear();
+    if (peek() != '"') return value(0);
+    string(second_);
+  }
+
   /// @param out  where the content goes; null: it is only checked.
   void string(std::string* out) {
     ++at_;
     for (;;) {
       const std::size_t start = at_;
-      while (at_ < line_.size() && kPlain[static_cast<unsigned char>(line_[at_])]) ++at_;
+      at_ = plain_end(line_, at_);
       if (out != nullptr) out->append(line_, start, at_ - start);
       const int next = peek();
       if (next < 0) broken("expected the end of a string");
@@ -234,6 +270,8 @@ class Scanner {
   bool repair_;
   bool in_field_ = false;
   std::string& text_;
+  std::string_view second_key_;
+  std::string* second_ = nullptr;
   std::string name_;
   std::size_t at_ = 0;
   TextField result_;
@@ -255,8 +293,19 @@ std::string describe(LineFault fault, std::string_view key) {
       return "\"" + std::string(key) + "\" is no string";
     case LineFault::bad_characters:
       return "invalid characters";
+    case LineFault::too_long:
+      return "too long";
+    case LineFault::no_language:
+      return "without a language";
   }
   return "";
+}
+
+bool is_language_name(std::string_view text) {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+  };
+  return !text.empty() && text.size() <= 64 && std::ranges::all_of(text, fits);
 }
 
 TextField read_text_field(std::string_view line, std::string_view key, bool repair, std::string& text) {
@@ -266,6 +315,22 @@ TextField read_text_field(std::string_view line, std::string_view key, bool repa
   } catch (const Broken& broken) {
     return {LineFault::broken_json, broken.at, broken.what, 0};
   }
+}
+
+TextField read_text_and_language(std::string_view line, std::string_view key, std::string_view language_key,
+                                 bool repair, std::string& text, std::string& language) {
+  text.clear();
+  language.clear();
+  TextField field;
+  try {
+    Scanner scanner(line, key, repair, text);
+    scanner.also(language_key, language);
+    field = scanner.run();
+  } catch (const Broken& broken) {
+    return {LineFault::broken_json, broken.at, broken.what, 0};
+  }
+  if (field.fault == LineFault::none && !is_language_name(language)) field.fault = LineFault::no_language;
+  return field;
 }
 
 }  // namespace espalier::app

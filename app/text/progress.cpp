@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include <fmt/format.h>
@@ -13,7 +14,9 @@ constexpr double kTerminalInterval = 0.2, kLogInterval = 10;  // seconds
 
 std::string shown_time(double seconds) {
   const auto whole = static_cast<std::int64_t>(seconds + 0.5);
-  return whole < 60 ? fmt::format("{} s", whole) : fmt::format("{}:{:02} min", whole / 60, whole % 60);
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{}:{:02} min", whole / 60, whole % 60);
+  return fmt::format("{}:{:02} h", whole / 3600, whole / 60 % 60);
 }
 
 }  // namespace
@@ -47,8 +50,13 @@ void ByteProgress::add(std::int64_t bytes) {
   show(now);
 }
 
+void ByteProgress::skip(std::int64_t bytes) {
+  done_ += bytes;
+  skipped_ += bytes;
+}
+
 void ByteProgress::show(double seconds) {
-  const double rate = static_cast<double>(done_) / seconds;
+  const double rate = std::max(1.0, static_cast<double>(done_ - skipped_)) / seconds;
   std::string text = fmt::format("{}: {}", what_, shown_bytes(static_cast<double>(done_)));
   if (total_ >= done_ && total_ > 0) {
     const double share = static_cast<double>(done_) / static_cast<double>(total_);

@@ -18,13 +18,15 @@ class ByteProgress {
   ByteProgress& operator=(const ByteProgress&) = delete;
 
   void add(std::int64_t bytes);
+  /// Bytes that were done before: they count as done, not for the rate.
+  void skip(std::int64_t bytes);
   double seconds() const;
 
  private:
   void show(double seconds);
 
   std::string what_;
-  std::int64_t total_, done_ = 0;
+  std::int64_t total_, done_ = 0, skipped_ = 0;
   bool terminal_;
   bool shown_ = false;
   double next_;

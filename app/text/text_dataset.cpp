@@ -14,12 +14,12 @@ TextDataset::TextDataset(const std::vector<std::string>& files, const DocumentRu
   for (const std::string& file : files) {
     std::vector<std::int32_t>& ids = tokens_.emplace_back();
     ReadCounts counts;
-    const DocumentSink sink = [&](std::string_view text) {
+    const DocumentSink sink = [&](std::string_view text, std::string_view) {
       if (text.empty()) return;
       tokenizer.encode(text, ids);
       if (tokenizer.end_of_document() >= 0) ids.push_back(tokenizer.end_of_document());
     };
-    read_documents(file, rules, counts, sink, [](std::int64_t) {});
+    read_documents(file, rules, counts, sink);
     if (ids.size() < 2) {
       throw IoError(std::filesystem::absolute(file).lexically_normal().string() +
                     ": no text in it that could be predicted");

@@ -1,11 +1,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <cstring>
 #include <iterator>
 #include <vector>
 
 #include "cli/process.hpp"
+#include "support/process.hpp"
 #include "unit/text/files.hpp"
 
 namespace espalier::cli_test {
@@ -135,14 +137,148 @@ TEST(PreprocessCommand, WrongArgumentsAndPlaces) {
   const Outcome missing = preprocess(folder.file("none.txt"), folder.file("a"));
   EXPECT_EQ(missing.code, 4);
   EXPECT_THAT(missing.text, HasSubstr(folder.file("none.txt")));
-  const Outcome many = run("PMI_SIZE=2 " + std::string(TRAINER_EXE) + " preprocess --input " + quoted(input) +
-                           " --output " + quoted(folder.file("a")));
-  EXPECT_EQ(many.code, 2);
-  EXPECT_THAT(many.text, HasSubstr("one process"));
+  // One output a language, or not: what is missing is said.
+  const std::string braces = folder.file("{language}");
+  EXPECT_THAT(preprocess(input, braces).text, HasSubstr("nothing says the language"));
+  EXPECT_THAT(preprocess(input, folder.file("a"), "--language-from-name").text,
+              HasSubstr("needs {language} in its prefix"));
+  EXPECT_THAT(preprocess(input, braces, "--language-key lang").text, HasSubstr("--language-key: is for JSONL"));
+  EXPECT_EQ(preprocess(input, folder.file("a"), "--piece-bytes 0").code, 2);
   EXPECT_THAT(names_in(folder), UnorderedElementsAre("a.txt"));
   // The folder of the output is made.
   EXPECT_EQ(preprocess(input, folder.file("new/folder/a")).code, 0);
   EXPECT_TRUE(std::filesystem::exists(folder.file("new/folder/a.idx")));
+}
+
+/// JSONL whose lines differ in length, some of them empty.
+std::string lines(int count) {
+  std::string text;
+  for (int line = 0; line < count; ++line) {
+    const auto size = static_cast<std::size_t>(line * 37 % 101);
+    text += "{\"id\":" + std::to_string(line) + ",\"lang\":\"" + (line % 3 == 0 ? "fr" : "en") + "\",\"text\":\"" +
+            std::string(size, static_cast<char>('a' + line % 26)) + "\"}\n";
+  }
+  return text;
+}
+
+// Whatever the number of threads and ranks.
+TEST(PreprocessCommand, OutputIsThatOfOneThread) {
+  const Folder folder;
+  const auto input = folder.write("a.jsonl", lines(5000));
+  ASSERT_EQ(preprocess(input, folder.file("serial"), "--threads 1").code, 0);
+  const std::string bin = bytes_of(folder.file("serial.bin")), idx = bytes_of(folder.file("serial.idx"));
+  const auto same = [&](const Outcome& outcome, const std::string& name) {
+    EXPECT_EQ(outcome.code, 0) << outcome.text;
+    EXPECT_TRUE(bytes_of(folder.file(name + ".bin")) == bin) << name;
+    EXPECT_TRUE(bytes_of(folder.file(name + ".idx")) == idx) << name;
+  };
+  same(preprocess(input, folder.file("threads"), "--threads 3 --piece-bytes 5000"), "threads");
+  const std::string command =
+      std::string(MPIEXEC) + " -n 3 " + TRAINER_EXE + " preprocess --input " + quoted(input) + " --piece-bytes 5000 ";
+  const Outcome ranks = run(command + "--output " + quoted(folder.file("ranks")));
+  same(ranks, "ranks");
+  EXPECT_THAT(ranks.text, HasSubstr("4950 documents"));
+  ASSERT_EQ(run("gzip -k " + quoted(input)).code, 0);
+  same(preprocess(input + ".gz", folder.file("packed"), "--piece-bytes 5000"), "packed");
+  const std::string piped =
+      "cat " + quoted(input) + " | " + TRAINER_EXE + " preprocess --input /dev/stdin --format jsonl ";
+  same(run(piped + "--piece-bytes 5000 --output " + quoted(folder.file("pipe"))), "pipe");
+
+  // Languages over ranks, which each write whole outputs.
+  const Outcome split = run(command + "--language-key lang --output " + quoted(folder.file("{language}")));
+  ASSERT_EQ(split.code, 0) << split.text;
+  ASSERT_EQ(preprocess(input, folder.file("one-{language}"), "--language-key lang --threads 1").code, 0);
+  for (const std::string name : {"fr.bin", "fr.idx", "en.bin", "en.idx"})
+    EXPECT_TRUE(bytes_of(folder.file(name)) == bytes_of(folder.file("one-" + name))) << name;
+  EXPECT_FALSE(std::filesystem::exists(folder.file("languages.parts")));
+}
+
+// A bad line that one rank meets is told once, with its number, and nothing stays.
+TEST(PreprocessCommand, ABadLineEndsAllRanks) {
+  const Folder folder, other;
+  const auto input = folder.write("a.jsonl", lines(3000) + "{\n" + lines(3000));
+  const Outcome outcome = run(std::string(MPIEXEC) + " -n 3 " + TRAINER_EXE + " preprocess --input " + quoted(input) +
+                              " --piece-bytes 5000 --output " + quoted(other.file("a")));
+  EXPECT_EQ(outcome.code, 4);
+  EXPECT_THAT(outcome.text, HasSubstr(input + ":3001: not JSON"));
+  EXPECT_EQ(testing_support::count_of(outcome.text, "not JSON"), 1) << outcome.text;
+  EXPECT_THAT(names_in(other), IsEmpty());
+}
+
+/// Starts a job of some hundred pieces and sends it a signal when some are done.
+testing_support::Ended cut_off(const std::vector<std::string>& command, const Folder& folder, int signal) {
+  testing_support::Process process(command, {}, folder.file("log"));
+  const std::filesystem::path parts = folder.file("a.parts");
+  std::size_t done = 0;
+  while (process.running() && done < 20) {
+    std::error_code error;
+    done = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(parts, error))
+      done += entry.path().extension() == ".part";
+  }
+  for (const pid_t rank : process.ranks("trainer")) ::kill(rank, signal);
+  return process.wait(60);
+}
+
+// Killed or stopped in the middle, alone or under mpiexec: the same command goes on and ends in the same bytes.
+TEST(PreprocessCommand, AJobThatWasCutOffGoesOn) {
+  const Folder inputs;
+  const auto input = inputs.write("a.jsonl", lines(60000));
+  ASSERT_EQ(preprocess(input, inputs.file("whole")).code, 0);
+  for (const int ranks : {1, 2}) {
+    for (const int signal : {SIGKILL, SIGTERM}) {
+      const Folder folder;
+      std::vector<std::string> command = {TRAINER_EXE,      "preprocess", "--input", input,           "--output",
+                                          folder.file("a"), "--threads",  "1",       "--piece-bytes", "10000"};
+      if (ranks > 1) command.insert(command.begin(), {MPIEXEC, "-n", std::to_string(ranks)});
+      const auto ended = cut_off(command, folder, signal);
+      EXPECT_NE(ended.code, 0);
+      EXPECT_FALSE(std::filesystem::exists(folder.file("a.bin")));
+      if (signal == SIGTERM) {
+        EXPECT_EQ(ended.code, 75) << ended.output;
+        EXPECT_THAT(ended.output, HasSubstr("the same command goes on"));
+      }
+      const auto second = testing_support::run_command(command, {}, folder.file("log"), 60);
+      EXPECT_EQ(second.code, 0) << second.output;
+      EXPECT_THAT(second.output, ::testing::ContainsRegex("[1-9][0-9]+ of [0-9]+ pieces were there from a run before"));
+      EXPECT_TRUE(bytes_of(folder.file("a.bin")) == bytes_of(inputs.file("whole.bin")));
+      EXPECT_TRUE(bytes_of(folder.file("a.idx")) == bytes_of(inputs.file("whole.idx")));
+      EXPECT_FALSE(std::filesystem::exists(folder.file("a.parts")));
+    }
+  }
+}
+
+// A part that was damaged meanwhile is noticed, and made anew by the next run.
+TEST(PreprocessCommand, ADamagedPartIsMadeAnew) {
+  const Folder folder;
+  const auto input = folder.write("a.jsonl", lines(60000));
+  ASSERT_EQ(preprocess(input, folder.file("whole")).code, 0);
+  const std::vector<std::string> command = {TRAINER_EXE,      "preprocess", "--input", input,           "--output",
+                                            folder.file("a"), "--threads",  "1",       "--piece-bytes", "10000"};
+  cut_off(command, folder, SIGTERM);
+  const std::string part = folder.file("a.parts/000000_000000003.part");
+  std::string bytes = bytes_of(part);
+  ASSERT_GT(bytes.size(), 2000u);
+  bytes[bytes.size() - 1000] ^= 1;
+  folder.write("a.parts/000000_000000003.part", bytes);
+  const auto second = testing_support::run_command(command, {}, folder.file("log"), 60);
+  EXPECT_EQ(second.code, 4);
+  EXPECT_THAT(second.output, HasSubstr(part + ": is damaged and was removed"));
+  EXPECT_FALSE(std::filesystem::exists(folder.file("a.bin")));
+  EXPECT_EQ(testing_support::run_command(command, {}, folder.file("log"), 60).code, 0);
+  EXPECT_TRUE(bytes_of(folder.file("a.bin")) == bytes_of(folder.file("whole.bin")));
+}
+
+// Ten gigabytes without a line end, as a sparse file: named in bounded memory, or passed over.
+TEST(PreprocessCommand, ALineThatDoesNotEnd) {
+  const Folder folder;
+  const auto input = folder.write("a.jsonl", "{\"text\":\"x\"}\n");
+  std::filesystem::resize_file(input, std::uintmax_t{10} << 30);
+  const Outcome refused =
+      run("ulimit -v 4000000; " + std::string(TRAINER_EXE) + " preprocess --input " + quoted(input) +
+          " --threads 2 --max-document-bytes 1000000 --output " + quoted(folder.file("a")));
+  EXPECT_EQ(refused.code, 4) << refused.text;
+  EXPECT_THAT(refused.text, HasSubstr(input + ":2: a line of more than 1000000 bytes"));
 }
 
 }  // namespace

@@ -21,11 +21,8 @@ struct Read {
 
 Read read(const std::string& file, const DocumentRules& rules = {}) {
   Read result;
-  std::int64_t seen = 0;
-  read_documents(
-      file, rules, result.counts, [&](std::string_view text) { result.documents.emplace_back(text); },
-      [&](std::int64_t bytes) { seen += bytes; });
-  EXPECT_EQ(seen, result.counts.bytes);
+  read_documents(file, rules, result.counts,
+                 [&](std::string_view text, std::string_view) { result.documents.emplace_back(text); });
   return result;
 }
 
@@ -91,7 +88,7 @@ TEST(Documents, FaultsNameFileAndLine) {
   EXPECT_THAT(refusal(lines), StartsWith(lines + ":3: byte FF at position 10 is not UTF-8"));
   const auto surrogate = folder.write("b.jsonl", "{\"text\":\"\\ud800\"}\n");
   EXPECT_THAT(refusal(surrogate), StartsWith(surrogate + ":1: half of a surrogate pair at position 10"));
-  EXPECT_THAT(refusal(folder.file("none.txt")), StartsWith(folder.file("none.txt") + ": cannot be opened for reading"));
+  EXPECT_THAT(refusal(folder.file("none.txt")), StartsWith(folder.file("none.txt") + ": cannot be read"));
   DocumentRules rules;
   rules.split_paragraphs = true;
   EXPECT_THAT(refusal(folder.write("c.txt",
@@ -126,8 +123,54 @@ TEST(Documents, SkippedLinesAreCountedByFault) {
   const Read result = read(file, rules);
   EXPECT_THAT(result.documents, ElementsAre("a"));
   EXPECT_EQ(result.counts.lines, 7);
-  EXPECT_THAT(result.counts.skipped, ElementsAre(0, 1, 2, 1, 1, 1));
+  EXPECT_THAT(result.counts.skipped, ElementsAre(0, 1, 2, 1, 1, 1, 0, 0));
   EXPECT_EQ(result.counts.all_skipped(), 6);
+}
+
+// A line that does not end must not fill the memory: it is refused with its number, or passed over.
+TEST(Documents, LinesThatAreTooLong) {
+  const Folder folder;
+  DocumentRules rules;
+  rules.longest = 1000;
+  rules.offers_options = true;
+  const std::string good = "{\"text\":\"" + std::string(1000 - 11, 'x') + "\"}\n";
+  const auto lines = folder.write("a.jsonl", good + std::string(3 << 20, ' ') + "x\n" + good + std::string(2000, 'y'));
+  EXPECT_THAT(refusal(lines, rules),
+              StartsWith(lines + ":2: a line of more than 1000 bytes; --max-document-bytes allows more"));
+  const auto whole = folder.write("a.txt", std::string(1001, 'x'));
+  EXPECT_THAT(refusal(whole, rules), StartsWith(whole + ":1: a document of more than 1000 bytes"));
+  rules.skip_bad_lines = true;
+  const Read result = read(lines, rules);
+  EXPECT_THAT(result.documents, ElementsAre(std::string(989, 'x'), std::string(989, 'x')));
+  EXPECT_EQ(result.counts.skipped[static_cast<std::size_t>(LineFault::too_long)], 2);
+  EXPECT_EQ(result.counts.lines, 4);
+
+  rules.split_paragraphs = true;
+  rules.skip_bad_lines = false;
+  const auto paragraphs =
+      folder.write("b.txt", "one\n\n" + std::string(600, 'x') + "\n" + std::string(600, 'y') + "\n\ntwo\n");
+  EXPECT_THAT(refusal(paragraphs, rules), StartsWith(paragraphs + ":3: a paragraph of more than 1000 bytes"));
+  rules.skip_bad_lines = true;
+  EXPECT_THAT(read(paragraphs, rules).documents, ElementsAre("one", "two"));
+}
+
+TEST(Documents, LanguagesUnderAKey) {
+  const Folder folder;
+  DocumentRules rules;
+  rules.language_key = "lang";
+  std::vector<std::string> seen;
+  ReadCounts counts;
+  const auto file =
+      folder.write("a.jsonl",
+                   "{\"lang\":\"fr\",\"text\":\"un\"}\n{\"text\":\"two\",\"lang\":\"zh-hans\"}\n"
+                   "{\"text\":\"x\",\"lang\":\"../fr\"}\n{\"text\":\"x\",\"lang\":5}\n{\"text\":\"x\"}\n");
+  EXPECT_THAT(refusal(file, rules), HasSubstr(":3: \"lang\" names no language"));
+  rules.skip_bad_lines = true;
+  read_documents(file, rules, counts, [&](std::string_view text, std::string_view language) {
+    seen.push_back(std::string(language) + ":" + std::string(text));
+  });
+  EXPECT_THAT(seen, ElementsAre("fr:un", "zh-hans:two"));
+  EXPECT_EQ(counts.skipped[static_cast<std::size_t>(LineFault::no_language)], 3);
 }
 
 TEST(Documents, InputsAreCheckedBeforeAnyIsRead) {

@@ -254,9 +254,13 @@ void read_piece(const std::filesystem::path& file, const Piece& piece, const Doc
   return rules.split_paragraphs ? reader.paragraphs() : reader.whole();
 }
 
-void read_documents(const std::string& file, const DocumentRules& rules, ReadCounts& counts, const DocumentSink& sink) {
+void read_documents(const std::string& file, const DocumentRules& rules, ReadCounts& counts, const DocumentSink& sink,
+                    const std::function<void(std::int64_t)>& advanced) {
   PieceQueue pieces({file}, rules, {}, {});
-  while (const auto piece = pieces.next()) read_piece(file, *piece, rules, counts, sink);
+  while (const auto piece = pieces.next()) {
+    read_piece(file, *piece, rules, counts, sink);
+    advanced(piece->file_bytes);
+  }
 }
 
 std::int64_t check_inputs(const std::vector<std::string>& files) {

@@ -81,8 +81,11 @@ using DocumentSink = std::function<void(std::string_view text, std::string_view 
 void read_piece(const std::filesystem::path& file, const Piece& piece, const DocumentRules& rules, ReadCounts& counts,
                 const DocumentSink& sink);
 
-/// The whole of one file, packed or not, piece after piece. @throws as read_piece.
-void read_documents(const std::string& file, const DocumentRules& rules, ReadCounts& counts, const DocumentSink& sink);
+/// The whole of one file, packed or not, piece after piece.
+/// @param advanced  called now and then with the bytes of the file read since the last call.
+/// @throws as read_piece.
+void read_documents(const std::string& file, const DocumentRules& rules, ReadCounts& counts, const DocumentSink& sink,
+                    const std::function<void(std::int64_t bytes)>& advanced);
 
 /// Bytes of the files together, after checking that each is there, can be read and is no folder: a typing error in the
 /// last of many is found before the first is read. What has no size (a pipe) counts 0.

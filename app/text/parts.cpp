@@ -35,7 +35,7 @@ constexpr const char* kExtension = ".part";
 
 std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
 
-Json to_json(const PieceCounts& counts) {
+Json to_json(const PartCounts& counts) {
   return {{"bytes", counts.read.bytes},
           {"lines", counts.read.lines},
           {"blank_lines", counts.read.blank_lines},
@@ -46,8 +46,8 @@ Json to_json(const PieceCounts& counts) {
           {"tokens", counts.tokens}};
 }
 
-PieceCounts counts_of(const Json& json) {
-  PieceCounts counts;
+PartCounts counts_of(const Json& json) {
+  PartCounts counts;
   counts.read.bytes = json.at("bytes").get<std::int64_t>();
   counts.read.lines = json.at("lines").get<std::int64_t>();
   counts.read.blank_lines = json.at("blank_lines").get<std::int64_t>();
@@ -195,7 +195,7 @@ bool read_segment(const fs::path& file, const Segment& segment, std::size_t widt
 
 }  // namespace
 
-void PieceCounts::add(const PieceCounts& other) {
+void PartCounts::add(const PartCounts& other) {
   read.add(other.read);
   documents += other.documents;
   empty += other.empty;
@@ -333,7 +333,7 @@ fs::path PartFolder::file_of(PieceKey key) const {
   return folder_ / fmt::format("{:06}_{:09}{}", key.file, key.piece, kExtension);
 }
 
-void PartFolder::write(const Piece& piece, const PartBuffer& buffer, const PieceCounts& counts) const {
+void PartFolder::write(const Piece& piece, const PartBuffer& buffer, const PartCounts& counts) const {
   Json segments = Json::array();
   std::vector<std::string_view> contents;
   for (const auto& [language, segment] : buffer.segments_) {

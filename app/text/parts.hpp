@@ -15,12 +15,12 @@
 namespace espalier::app {
 
 /// What became of one piece of the input.
-struct PieceCounts {
+struct PartCounts {
   ReadCounts read;
   std::int64_t documents = 0;  ///< with tokens
   std::int64_t empty = 0;      ///< documents without a byte
   std::int64_t tokens = 0;
-  void add(const PieceCounts& other);
+  void add(const PartCounts& other);
 };
 
 /// The documents of one piece as tokens, by language, in memory.
@@ -49,7 +49,7 @@ struct LanguageCounts {
 /// What a folder of parts knows about the part of one piece.
 struct PartInfo {
   bool last = false;  ///< of its file
-  PieceCounts counts;
+  PartCounts counts;
   std::map<std::string, LanguageCounts, std::less<>> languages;
 };
 
@@ -77,7 +77,7 @@ class PartFolder {
   std::int64_t size() const { return static_cast<std::int64_t>(known_.size()); }
 
   /// Thread-safe.
-  void write(const Piece& piece, const PartBuffer& buffer, const PieceCounts& counts) const;
+  void write(const Piece& piece, const PartBuffer& buffer, const PartCounts& counts) const;
 
   /// Told to the other ranks: pieces behind this one are no longer needed.
   void stop_behind(PieceKey piece) const;

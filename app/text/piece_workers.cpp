@@ -69,7 +69,7 @@ class Workers {
     auto kind = PieceFailure::Kind::input;
     try {
       PartBuffer buffer(tokenizer_.vocab_size());
-      const PieceCounts counts = encode(piece, buffer);
+      const PartCounts counts = encode(piece, buffer);
       kind = PieceFailure::Kind::machine;
       parts_.write(piece, buffer, counts);
     } catch (const Stopped&) {
@@ -92,8 +92,8 @@ class Workers {
     return true;
   }
 
-  PieceCounts encode(const Piece& piece, PartBuffer& buffer) {
-    PieceCounts counts;
+  PartCounts encode(const Piece& piece, PartBuffer& buffer) {
+    PartCounts counts;
     std::vector<std::int32_t> ids;
     const std::int32_t end = job_.end_of_document ? tokenizer_.end_of_document() : -1;
     const std::string& file = job_.inputs[static_cast<std::size_t>(piece.file)];

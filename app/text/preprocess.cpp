@@ -266,7 +266,7 @@ PreprocessReport preprocess(const PreprocessJob& job, const Tokenizer& tokenizer
 }
 
 std::string to_string(const PreprocessReport& report, const PreprocessJob& job) {
-  const PieceCounts& counts = report.counts;
+  const PartCounts& counts = report.counts;
   const double rate = static_cast<double>(report.bytes_now) / std::max(report.seconds, 1e-6);
   std::string text =
       fmt::format("{}: {}, {} from {} in {:.1f} s ({}/s)\n", job.output, plural(counts.documents, "document"),

@@ -38,7 +38,7 @@ struct PreprocessJob {
 };
 
 struct PreprocessReport {
-  PieceCounts counts;
+  PartCounts counts;
   std::map<std::string, LanguageCounts, std::less<>> languages;  ///< "" without languages
   std::int64_t pieces = 0, pieces_before = 0;                    ///< all, and those an earlier run had done
   std::int64_t bytes_now = 0;                                    ///< of the files, worked off in this run, all ranks

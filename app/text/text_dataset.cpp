@@ -19,7 +19,7 @@ TextDataset::TextDataset(const std::vector<std::string>& files, const DocumentRu
       tokenizer.encode(text, ids);
       if (tokenizer.end_of_document() >= 0) ids.push_back(tokenizer.end_of_document());
     };
-    read_documents(file, rules, counts, sink);
+    read_documents(file, rules, counts, sink, [](std::int64_t) {});
     if (ids.size() < 2) {
       throw IoError(std::filesystem::absolute(file).lexically_normal().string() +
                     ": no text in it that could be predicted");

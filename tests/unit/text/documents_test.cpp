@@ -21,8 +21,11 @@ struct Read {
 
 Read read(const std::string& file, const DocumentRules& rules = {}) {
   Read result;
-  read_documents(file, rules, result.counts,
-                 [&](std::string_view text, std::string_view) { result.documents.emplace_back(text); });
+  std::int64_t seen = 0;
+  read_documents(
+      file, rules, result.counts, [&](std::string_view text, std::string_view) { result.documents.emplace_back(text); },
+      [&](std::int64_t bytes) { seen += bytes; });
+  EXPECT_EQ(seen, result.counts.bytes);
   return result;
 }
 
@@ -166,9 +169,10 @@ TEST(Documents, LanguagesUnderAKey) {
                    "{\"text\":\"x\",\"lang\":\"../fr\"}\n{\"text\":\"x\",\"lang\":5}\n{\"text\":\"x\"}\n");
   EXPECT_THAT(refusal(file, rules), HasSubstr(":3: \"lang\" names no language"));
   rules.skip_bad_lines = true;
-  read_documents(file, rules, counts, [&](std::string_view text, std::string_view language) {
+  const DocumentSink sink = [&](std::string_view text, std::string_view language) {
     seen.push_back(std::string(language) + ":" + std::string(text));
-  });
+  };
+  read_documents(file, rules, counts, sink, [](std::int64_t) {});
   EXPECT_THAT(seen, ElementsAre("fr:un", "zh-hans:two"));
   EXPECT_EQ(counts.skipped[static_cast<std::size_t>(LineFault::no_language)], 3);
 }

@@ -34,7 +34,7 @@ int evaluate(Communicator& world, const Args& args) {
   const std::vector<std::string> files = args.strings("--data");
   const std::int64_t samples = args.integer("--samples");
   if (samples < 0) throw AgreedError(ExitCode::usage, "command line: --samples: must be 0 (all) or more");
-  SavedModel model(world, {args.string("--checkpoint"), args.strings("--set"), files.empty(), false});
+  SavedModel model(world, {args.string("--checkpoint"), args.strings("--set"), files.empty(), true});
   Session& session = model.session();
   std::optional<TextDataset> text;
   phase(world, [&] {

@@ -3,6 +3,11 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -59,6 +64,46 @@ Sampler sampler_of(const Args& args) {
   return {{temperature, args.integer("--top-k"), args.number("--top-p")}, static_cast<std::uint64_t>(at_least(args, "--seed", 0))};
 }
 
+/// Prints texts that are drawn at the same time one after the other: the first as it comes, each behind it when it is its turn.
+class OrderedText {
+ public:
+  OrderedText(std::span<const std::string> prompts, bool echo) : prompts_(prompts), echo_(echo), texts_(prompts.size()) {
+    begin();
+  }
+
+  void add(std::size_t request, std::string_view part, bool last) {
+    Text& text = texts_[request];
+    text.over = last;
+    if (request != shown_) {
+      text.waiting += part;
+      return;
+    }
+    std::cout << part << std::flush;
+    while (shown_ < texts_.size() && texts_[shown_].over) {
+      ++shown_;
+      std::cout << (shown_ < texts_.size() ? "\n\n" : "\n") << std::flush;
+      begin();
+    }
+  }
+
+ private:
+  struct Text {
+    std::string waiting;
+    bool over = false;
+  };
+
+  void begin() const {
+    if (shown_ == texts_.size()) return;
+    if (echo_) std::cout << prompts_[shown_];
+    std::cout << texts_[shown_].waiting << std::flush;
+  }
+
+  std::span<const std::string> prompts_;
+  bool echo_;
+  std::vector<Text> texts_;
+  std::size_t shown_ = 0;
+};
+
 int generate(Communicator& world, const Args& args) {
   const std::vector<std::string> prompts = alike([&] { return prompts_of(args); });
   const std::int64_t tokens = alike([&] { return at_least(args, "--tokens", 1); });
@@ -67,24 +112,37 @@ int generate(Communicator& world, const Args& args) {
   SavedModel model(world, {args.string("--checkpoint"), args.strings("--set"), false, true});
   Session& session = model.session();
   std::size_t longest = 0;
-  for (const std::string& prompt : prompts) longest = std::max(longest, prompt_ids(session.tokenizer(), prompt).size());
+  phase(world, [&] {
+    for (const std::string& prompt : prompts) {
+      longest = std::max(longest, prompt_ids(session.tokenizer(), prompt).size());
+    }
+  });
   const Walk smallest{Mode::forward_only, 1, 1, 1};  // the decoder has its own memory for activations
   model.load(std::span(&smallest, 1));
-  DecoderSetup setup{&session.facts(),   &session.parameters(), session.executor().parameters(),
-                     &session.backend(), &session.tensor(),     &session.data_parallel()};
-  Decoder decoder(setup, 1, static_cast<std::int64_t>(longest) + tokens);
+  DecoderSetup setup{&session.facts(),         &session.parameters(), session.executor().parameters(),
+                     &session.backend(),       &session.tensor(),     &session.data_parallel(),
+                     session.executor().parts(), &session.group(Group::pipeline)};
+  std::unique_ptr<Decoder> decoder;
+  phase(world, [&] {
+    // One sequence a stage keeps all of them at work; more would only take memory.
+    const auto sequences = static_cast<int>(std::min<std::size_t>(prompts.size(), static_cast<std::size_t>(session.facts().grid.pipeline)));
+    decoder = std::make_unique<Decoder>(setup, sequences, static_cast<std::int64_t>(longest) + tokens);
+  });
 
   const auto start = std::chrono::steady_clock::now();
-  std::int64_t drawn = 0;
-  for (std::size_t request = 0; request < prompts.size(); ++request) {
-    if (!args.flag("--no-echo")) std::cout << prompts[request] << std::flush;
-    const Continuation done = continue_text(decoder, session.tokenizer(), sampler, prompts[request],
-                                            static_cast<std::int64_t>(request), tokens, args.flag("--ignore-end"),
-                                            [](std::string_view text) { std::cout << text << std::flush; });
-    std::cout << (request + 1 < prompts.size() ? "\n\n" : "\n") << std::flush;
-    drawn += done.tokens;
-  }
+  const Grid& grid = session.facts().grid;
+  const Drawer drawer{&world, (grid.pipeline - 1) * grid.data * grid.tensor};
+  std::optional<OrderedText> text;
+  if (world.rank() == 0) text.emplace(prompts, !args.flag("--no-echo"));
+  const std::vector<Continuation> done =
+      continue_texts(*decoder, session.tokenizer(), sampler, prompts, {tokens, args.flag("--ignore-end")}, drawer,
+                     [&](std::size_t request, std::string_view part, bool last) {
+                       if (text) text->add(request, part, last);
+                     });
+  if (world.rank() != 0) return 0;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::int64_t drawn = 0;
+  for (const Continuation& one : done) drawn += one.tokens;
   std::cerr << fmt::format("generate: {} tokens in {:.2f} s ({:.0f} tokens/s), checkpoint of step {}\n", drawn, seconds,
                            static_cast<double>(drawn) / std::max(seconds, 1e-9), model.manifest().train.step);
   return 0;
@@ -99,10 +157,12 @@ int run(const Args& args) {
 
 const Command kGenerate{
     "generate", "continue text with a trained model",
-    "The recipe is the one saved with the checkpoint; it runs on one rank, whatever layout wrote the checkpoint.\n"
+    "The recipe is the one saved with the checkpoint. On one rank it needs no layout, whatever wrote the checkpoint; under mpiexec it\n"
+    "has the recipe's tensor and pipeline sizes, or those of --set; replicas beyond these repeat the work.\n"
     "  trainer generate --checkpoint runs/quickstart --prompt \"The file\" --tokens 200 --temperature 0.7\n"
     "  trainer generate --checkpoint runs/quickstart/checkpoints/step_100 --prompt-file start.txt --greedy\n"
-    "Text goes to standard output as it is drawn. Each draw depends on seed, prompt number and position only.",
+    "  mpiexec -n 4 trainer generate --checkpoint runs/big --set parallel.pipeline.size=4 --prompt A --prompt B --prompt C --prompt D\n"
+    "With several prompts each stage works on one of them. Text goes to standard output as it is drawn. Each draw depends on seed, prompt number and position only.",
     kArgs, run};
 
 }  // namespace espalier::app

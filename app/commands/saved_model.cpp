@@ -9,10 +9,6 @@
 namespace espalier::app {
 
 SavedModel::SavedModel(Communicator& world, const Request& request) {
-  if (request.one_rank && world.size() > 1) {
-    throw AgreedError(ExitCode::usage, "this command runs on one rank, but was started with " +
-                                           std::to_string(world.size()) + "; start it without mpiexec");
-  }
   prepare_openmp(threads_per_rank(0, detect_launch().local_size));  // before any plugin brings OpenMP along
   start_log(world.rank(), world.size(), LogLevel::warning);
   RecipeRequest recipe;
@@ -22,12 +18,16 @@ SavedModel::SavedModel(Communicator& world, const Request& request) {
     reader_ = std::make_unique<CheckpointReader>(found.path);
     recipe.file = (reader_->folder() / "recipe.toml").string();
     recipe.overrides = request.overrides;
-    const Grid& grid = manifest().grid;
-    if (request.one_rank && grid.tensor > 1)
-      recipe.overrides.insert(recipe.overrides.begin(), "parallel.tensor.size=1");
-    if (request.one_rank && grid.pipeline > 1)
-      recipe.overrides.insert(recipe.overrides.begin(), "parallel.pipeline.size=1");
-    if (request.one_rank && grid.data > 1) recipe.overrides.insert(recipe.overrides.begin(), "parallel.data.size=1");
+    if (request.any_world) {
+      // In front of the user's own, which win.
+      std::vector<std::string> layout = {"parallel.data.size=0"};
+      if (world.size() == 1) {
+        const Grid& grid = manifest().grid;
+        if (grid.tensor > 1) layout.emplace_back("parallel.tensor.size=1");
+        if (grid.pipeline > 1) layout.emplace_back("parallel.pipeline.size=1");
+      }
+      recipe.overrides.insert(recipe.overrides.begin(), layout.begin(), layout.end());
+    }
   });
   OpenRecipe opened = alike([&] { return open_recipe(recipe, world); });
   plugins_ = std::move(opened.plugins);

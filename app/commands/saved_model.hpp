@@ -21,7 +21,9 @@ class SavedModel {
     std::string checkpoint;
     std::vector<std::string> overrides;  ///< --set
     bool data = false;                   ///< open the recipe's dataset
-    bool one_rank = false;               ///< refuse several, and put a model that was split together
+    /// Lay the model out for this world: one rank holds all of it, whatever split the recipe says; several split it as
+    /// the recipe says, with as many replicas as the world leaves.
+    bool any_world = false;
   };
   /// Collective over the world; every failure is thrown alike on all ranks.
   SavedModel(Communicator& world, const Request& request);

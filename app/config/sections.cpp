@@ -129,7 +129,7 @@ constexpr OptionSpec kStrategy[] = {
 
 constexpr OptionSpec kDataStrategy[] = {
     {"plugin", string, "\"none\"", "how replicas work together: a plugin, or \"none\""},
-    {"size", integer, "", "replicas; default: what remains of the world", 1, 1e6},
+    {"size", integer, "", "replicas; 0, or left out: what remains of the world", 0, 1e6},
 };
 
 constexpr OptionSpec kEval[] = {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "espalier/error.hpp"
 #include "model/dry.hpp"
@@ -27,6 +28,8 @@ class Decoder::Impl {
   Impl(const DecoderSetup& setup, int sequences, std::int64_t max_length, std::int64_t prompt_block)
       : setup_(setup), shape_(setup.facts->model), max_length_(max_length), prompt_block_(prompt_block) {
     check();
+    parts_.assign(setup.parts.begin(), setup.parts.end());
+    if (parts_.empty()) parts_ = {{0, head_layer() + 1}};
     context_ = make_context(*setup.facts, *setup.parameters, *setup.backend, *setup.tensor, *setup.data);
     context_.arena = &arena_;
     slopes_ = load_slopes(context_);
@@ -34,8 +37,12 @@ class Decoder::Impl {
     columns_ = std::min(shape_.tokenizer_vocab > 0 ? shape_.tokenizer_vocab : shape_.vocab, shape_.vocab);
     lengths_.assign(static_cast<std::size_t>(sequences), 0);
     rows_ = std::max<std::int64_t>(prompt_block, sequences);
-    const std::int64_t cached = shape_.layers * sequences * context_.own_heads * max_length * shape_.head_dim();
+    const std::int64_t cached = place_layers() * sequences * context_.own_heads * max_length * shape_.head_dim();
     Device& device = *context_.device;
+    if (stages() > 1) {
+      outgoing_ =
+          device.reserve(static_cast<std::size_t>(rows_ * shape_.hidden) * size_of(context_.working), "activations");
+    }
     keys_ = device.reserve(static_cast<std::size_t>(cached) * size_of(context_.working), "key/value cache");
     values_ = device.reserve(static_cast<std::size_t>(cached) * size_of(context_.working), "key/value cache");
     ids_.resize(static_cast<std::size_t>(rows_));
@@ -46,7 +53,9 @@ class Decoder::Impl {
     size_arena(sequences);
   }
 
+  bool has_logits() const { return parts_.back().contains(head_layer()); }
   std::int64_t columns() const { return columns_; }
+  int sequences() const { return static_cast<int>(lengths_.size()); }
   std::int64_t length(int sequence) const { return lengths_[static_cast<std::size_t>(sequence)]; }
   void reset(int sequence) { lengths_[static_cast<std::size_t>(sequence)] = 0; }
 
@@ -69,12 +78,34 @@ class Decoder::Impl {
     if (!next.empty()) run(logits);
   }
 
+  void finish() {
+    if (sent_) setup_.pipeline->finish(std::exchange(sent_, Request{}), *context_.stream);
+  }
+
  private:
+  int head_layer() const { return static_cast<int>(shape_.layers) + 1; }
+  int stages() const { return setup_.pipeline == nullptr ? 1 : setup_.pipeline->size(); }
+  int stage() const { return setup_.pipeline == nullptr ? 0 : setup_.pipeline->rank(); }
+
+  /// Numbers this stage's blocks in the cache; returns how many there are.
+  std::int64_t place_layers() {
+    cache_index_.assign(static_cast<std::size_t>(head_layer()) + 1, -1);
+    std::int64_t blocks = 0;
+    for (const LayerRange& part : parts_) {
+      for (int layer = std::max(part.first, 1); layer < std::min(part.end, head_layer()); ++layer) {
+        cache_index_[static_cast<std::size_t>(layer)] = blocks++;
+      }
+    }
+    return blocks;
+  }
+
   void check() const {
     if (const Reason reason = setup_.tensor->accepts(shape_)) throw ConfigError("parallel.tensor: " + *reason);
-    const RolePositions roles = find_roles(shape_, setup_.local);
-    if (roles.embedding.word < 0 || roles.head.norm_weight < 0) {
-      throw ConfigError("parallel.pipeline.size: decoding needs the whole model on one pipeline stage");
+    const std::int64_t one_each = setup_.tensor->size();
+    if (setup_.tensor->rows(one_each, Region::outside) != one_each) {
+      throw ConfigError(
+          "parallel.tensor: decoding goes token by token, which cannot be split over ranks; add --set "
+          "parallel.tensor.sequence_parallel=false");
     }
     if (shape_.positions > 0 && max_length_ > shape_.positions) {
       throw ConfigError("model.positions: sequences of up to " + std::to_string(max_length_) +
@@ -101,10 +132,10 @@ class Decoder::Impl {
   void size_arena(int sequences) {
     DryRun dry(context_, setup_.local);
     segments_.assign(1, {0, 0, prompt_block_, 0});
-    forward(dry.context());
+    forward(dry.context(), false);
     segments_.clear();
     for (int s = 0; s < sequences; ++s) segments_.push_back({s, s, 1, 0});
-    forward(dry.context());
+    forward(dry.context(), false);
     segments_.clear();
     arena_.reserve(*context_.device, dry.arena().peak_bytes(), dry.arena().peak_slots());
   }
@@ -114,8 +145,8 @@ class Decoder::Impl {
     const std::int64_t rows = segments_.back().first_row + segments_.back().count;
     device.copy(View::vector(ids_.data(), rows, DType::i32), id_view(rows), *context_.stream);
     device.copy(View::vector(positions_.data(), rows, DType::i32), position_view(rows), *context_.stream);
-    forward(context_);
-    if (!logits.empty()) {
+    forward(context_, true);
+    if (!logits.empty() && has_logits()) {
       const auto n = static_cast<std::int64_t>(segments_.size());
       device.copy(View::matrix(logits_.data(), n, shape_.vocab, DType::f32).col_range(0, columns_),
                   View::matrix(logits.data(), n, columns_, DType::f32), *context_.stream);
@@ -131,8 +162,9 @@ class Decoder::Impl {
   /// [length, head_dim] of one head of one sequence in a cache.
   View cached(const DeviceMemory& cache, int layer, int sequence, std::int64_t head) const {
     const auto sequences = static_cast<std::int64_t>(lengths_.size());
+    const std::int64_t own = cache_index_[static_cast<std::size_t>(layer)];
     const std::int64_t at =
-        (((layer - 1) * sequences + sequence) * context_.own_heads + head) * max_length_ * shape_.head_dim();
+        ((own * sequences + sequence) * context_.own_heads + head) * max_length_ * shape_.head_dim();
     return View::matrix(cache.data() + static_cast<std::size_t>(at) * size_of(context_.working), max_length_,
                         shape_.head_dim(), context_.working);
   }
@@ -226,7 +258,36 @@ class Decoder::Impl {
     context.data->release(layer);
   }
 
-  void forward(const ModelContext& context) const {
+  void embedding(const ModelContext& context, const Tokens& tokens, const View& stream_rows) const {
+    EmbeddingSaved saved;
+    Temporary saved_memory(*context.arena, saved.carve(context, tokens, nullptr));
+    saved.carve(context, tokens, saved_memory.data());
+    context.data->acquire(0, *context.stream);
+    embedding_forward(context, tokens, roles_.embedding, id_view(tokens.seq), position_view(tokens.seq), saved,
+                      stream_rows);
+    context.data->release(0);
+  }
+
+  /// From the stage that holds the part before; nothing to do where that is this one.
+  void receive(const View& stream_rows) {
+    if (stages() == 1) return;
+    Communicator& group = *setup_.pipeline;
+    const int peer = (stage() + stages() - 1) % stages();
+    group.finish(group.start_receive(stream_rows.flat(), peer, 0, *context_.stream), *context_.stream);
+  }
+
+  /// To the stage that holds the next part. The rows are on their way from memory of their own, so that this stage goes
+  /// on.
+  void send(const View& stream_rows) {
+    if (stages() == 1) return;
+    finish();
+    const View message = View::matrix(outgoing_.data(), stream_rows.rows, stream_rows.cols, context_.working);
+    context_.device->copy(stream_rows, message, *context_.stream);
+    sent_ = setup_.pipeline->start_send(message.flat(), (stage() + 1) % stages(), 0, *context_.stream);
+  }
+
+  /// @param real  false: only the arena moves.
+  void forward(const ModelContext& context, bool real) {
     Tokens tokens;
     tokens.samples = 1;
     tokens.seq = segments_.back().first_row + segments_.back().count;
@@ -235,17 +296,21 @@ class Decoder::Impl {
     Temporary stream_memory(*context.arena,
                             static_cast<std::size_t>(tokens.seq * shape_.hidden) * size_of(context.working));
     const View stream_rows = stream_memory.matrix(tokens.seq, shape_.hidden, context.working);
-    {
-      EmbeddingSaved saved;
-      Temporary saved_memory(*context.arena, saved.carve(context, tokens, nullptr));
-      saved.carve(context, tokens, saved_memory.data());
-      context.data->acquire(0, *context.stream);
-      embedding_forward(context, tokens, roles_.embedding, id_view(tokens.seq), position_view(tokens.seq), saved,
-                        stream_rows);
-      context.data->release(0);
+    for (const LayerRange& part : parts_) {
+      if (part.contains(0)) {
+        embedding(context, tokens, stream_rows);
+      } else if (real) {
+        receive(stream_rows);
+      }
+      for (int layer = std::max(part.first, 1); layer < std::min(part.end, head_layer()); ++layer) {
+        block(context, tokens, layer, stream_rows);
+      }
+      if (part.contains(head_layer())) {
+        head(context, stream_rows);
+      } else if (real) {
+        send(stream_rows);
+      }
     }
-    for (int layer = 1; layer <= static_cast<int>(shape_.layers); ++layer) block(context, tokens, layer, stream_rows);
-    head(context, stream_rows);
   }
 
   DecoderSetup setup_;
@@ -256,24 +321,30 @@ class Decoder::Impl {
   DeviceMemory slopes_;
   Arena arena_;
   RolePositions roles_;
+  std::vector<LayerRange> parts_;
+  std::vector<std::int64_t> cache_index_;  // [layers + 2]: -1 where another stage holds the block
   std::int64_t columns_ = 0;
   std::int64_t rows_ = 0;
   std::vector<std::int64_t> lengths_;
   std::vector<Segment> segments_;
   std::vector<std::int32_t> ids_, positions_;
-  DeviceMemory keys_, values_, id_memory_, logits_;
+  DeviceMemory keys_, values_, id_memory_, logits_, outgoing_;
+  Request sent_;
 };
 
 Decoder::Decoder(const DecoderSetup& setup, int sequences, std::int64_t max_length, std::int64_t prompt_block)
     : impl_(std::make_unique<Impl>(setup, sequences, max_length, std::min(prompt_block, max_length))) {}
 Decoder::~Decoder() = default;
 
+bool Decoder::has_logits() const { return impl_->has_logits(); }
 std::int64_t Decoder::columns() const { return impl_->columns(); }
+int Decoder::sequences() const { return impl_->sequences(); }
 std::int64_t Decoder::length(int sequence) const { return impl_->length(sequence); }
 void Decoder::reset(int sequence) { impl_->reset(sequence); }
 void Decoder::extend(int sequence, std::span<const std::int32_t> tokens, std::span<float> logits) {
   impl_->extend(sequence, tokens, logits);
 }
 void Decoder::step(std::span<const Next> next, std::span<float> logits) { impl_->step(next, logits); }
+void Decoder::finish() { impl_->finish(); }
 
 }  // namespace espalier::app

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "espalier/backend.hpp"
+#include "espalier/communicator.hpp"
 #include "espalier/facts.hpp"
 #include "espalier/parallel/data.hpp"
 #include "espalier/parallel/tensor.hpp"
@@ -17,15 +18,21 @@ namespace espalier::app {
 struct DecoderSetup {
   const RunFacts* facts = nullptr;
   const ParameterList* parameters = nullptr;
-  std::span<const LocalParameter> local;  ///< Executor::parameters(): the whole model, one stage
+  std::span<const LocalParameter> local;  ///< Executor::parameters()
   Backend* backend = nullptr;
   TensorParallel* tensor = nullptr;
   DataParallel* data = nullptr;
+  std::span<const LayerRange> parts;  ///< Executor::parts(), a range a chunk; empty: the whole model on one stage
+  Communicator* pipeline = nullptr;  ///< the stages, null: one; chunk c of stage s is part c · stages + s of the model
 };
 
-/// Forward of one or several sequences of different lengths with a key/value cache, on one pipeline stage; tensor
-/// parallel through the strategy. The cache is [layers][sequence][own heads][max length][head_dim], for keys and for
-/// values, in the working type. All calls are collective over the tensor group; every rank gets the same logits.
+/// Forward of one or several sequences of different lengths with a key/value cache, over pipeline stages and a tensor
+/// group. The cache is [own layers][sequence][own heads][max length][head_dim], for keys and for values, in the working
+/// type.
+///
+/// Every rank of the model calls extend and step in the same order with the same tokens. A stage waits for the stage
+/// before it, not for those behind: calls for different sequences run at the same time on different stages. Only the
+/// last stage has logits, the same on all of its ranks.
 class Decoder {
  public:
   struct Next {
@@ -42,17 +49,22 @@ class Decoder {
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
+  /// Whether this rank gets logits: it is on the last stage.
+  bool has_logits() const;
   /// Ids that have a logit: the tokenizer's vocabulary.
   std::int64_t columns() const;
+  int sequences() const;
   std::int64_t length(int sequence) const;
   /// Forgets a sequence.
   void reset(int sequence);
   /// Appends tokens (a prompt, or more of one) to a sequence.
-  /// @param logits  [columns()] host memory, written: those after the last token.
+  /// @param logits  [columns()] host memory: those after the last token, written where has_logits().
   void extend(int sequence, std::span<const std::int32_t> tokens, std::span<float> logits);
   /// Appends one token to each of several different sequences.
-  /// @param logits  [next.size() · columns()] host memory, written.
+  /// @param logits  [next.size() · columns()] host memory, written where has_logits().
   void step(std::span<const Next> next, std::span<float> logits);
+  /// Waits until the next stage has taken what was sent to it. Call it before the decoder goes.
+  void finish();
 
  private:
   class Impl;

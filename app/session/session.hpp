@@ -39,6 +39,8 @@ class Session {
   /// What this rank's groups of more than one rank have cost.
   CommCounters& comm_counters() { return *comm_counters_; }
   Backend& backend() { return *backend_; }
+  /// As the components have it: wrapped for the device.
+  Communicator& group(Group group) { return *services_.groups[static_cast<std::size_t>(group)]; }
   Optimizer& optimizer() { return *optimizer_; }
   TensorParallel& tensor() { return *tensor_; }
   PipelineParallel& pipeline() { return *pipeline_; }

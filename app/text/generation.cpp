@@ -1,5 +1,7 @@
 #include "text/generation.hpp"
 
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "espalier/error.hpp"
@@ -21,28 +23,109 @@ std::vector<std::int32_t> prompt_ids(const Tokenizer& tokenizer, std::string_vie
   return ids;
 }
 
-Continuation continue_text(Decoder& decoder, const Tokenizer& tokenizer, Sampler& sampler, std::string_view prompt,
-                           std::int64_t request, std::int64_t tokens, bool ignore_end,
-                           const std::function<void(std::string_view)>& out) {
-  Continuation result;
-  const std::vector<std::int32_t> ids = prompt_ids(tokenizer, prompt);
-  result.prompt_tokens = static_cast<std::int64_t>(ids.size());
-  std::vector<float> logits(static_cast<std::size_t>(decoder.columns()));
+namespace {
+
+class HostStream final : public Stream {};
+
+/// A sequence of the decoder, and the request that has it.
+struct Place {
+  static constexpr std::size_t kFree = static_cast<std::size_t>(-1);
+  std::size_t request = kFree;
+  std::vector<std::int32_t> feed;  // tokens that the decoder has not seen
   Utf8Stream text;
-  decoder.reset(0);
-  if (tokens > 0) decoder.extend(0, ids, logits);
-  while (result.tokens < tokens) {
-    const std::int32_t token = sampler.draw(logits, request, result.prompt_tokens + result.tokens);
-    ++result.tokens;
-    result.end_of_document = token == tokenizer.end_of_document();
-    if (result.end_of_document && !ignore_end) break;
-    out(text.push(tokenizer.decode({&token, 1})));
-    if (result.tokens == tokens) break;  // nothing is drawn from the next logits
-    const Decoder::Next next{0, token};
-    decoder.step({&next, 1}, logits);
+  std::int32_t token = 0;  // where the drawn one arrives
+  Request arriving;
+};
+
+class Generation {
+ public:
+  Generation(Decoder& decoder, const Tokenizer& tokenizer, Sampler& sampler, std::span<const std::string> prompts,
+             const GenerationRule& rule, const Drawer& drawer, const TextSink& out)
+      : decoder_(decoder),
+        tokenizer_(tokenizer),
+        sampler_(sampler),
+        prompts_(prompts),
+        rule_(rule),
+        drawer_(drawer),
+        out_(out),
+        results_(prompts.size()),
+        logits_(static_cast<std::size_t>(decoder.columns())) {
+    places_.resize(std::min(static_cast<std::size_t>(decoder.sequences()), prompts.size()));
   }
-  out(text.finish());
-  return result;
+
+  // Places take turns; while a token of one is on its way back from the last stage, the others keep the stages busy.
+  std::vector<Continuation> run() {
+    for (bool busy = true; busy;) {
+      busy = false;
+      for (std::size_t i = 0; i < places_.size(); ++i) {
+        Place& place = places_[i];
+        if (place.request != Place::kFree) take_token(place);
+        if (place.request == Place::kFree && next_ < prompts_.size()) begin(place, static_cast<int>(i));
+        if (place.request == Place::kFree) continue;
+        busy = true;
+        draw(place, static_cast<int>(i));
+      }
+    }
+    decoder_.finish();
+    return std::move(results_);
+  }
+
+ private:
+  void begin(Place& place, int sequence) {
+    place.request = next_++;
+    place.text = {};
+    place.feed = prompt_ids(tokenizer_, prompts_[place.request]);
+    results_[place.request].prompt_tokens = static_cast<std::int64_t>(place.feed.size());
+    decoder_.reset(sequence);
+  }
+
+  /// Runs what the decoder has not seen, and lets the drawing rank tell all others what follows.
+  void draw(Place& place, int sequence) {
+    decoder_.extend(sequence, place.feed, logits_);
+    const Continuation& result = results_[place.request];
+    if (drawer_.world->rank() == drawer_.rank) {
+      ESPALIER_ASSERT(decoder_.has_logits());
+      place.token =
+          sampler_.draw(logits_, static_cast<std::int64_t>(place.request), result.prompt_tokens + result.tokens);
+    }
+    place.arriving = drawer_.world->start_broadcast(View::vector(&place.token, 1, DType::i32), drawer_.rank, host_);
+  }
+
+  void take_token(Place& place) {
+    drawer_.world->finish(place.arriving, host_);
+    Continuation& result = results_[place.request];
+    ++result.tokens;
+    result.end_of_document = place.token == tokenizer_.end_of_document();
+    const bool over = result.end_of_document && !rule_.ignore_end;
+    if (!over) out_(place.request, place.text.push(tokenizer_.decode({&place.token, 1})), false);
+    if (over || result.tokens == rule_.tokens) {
+      out_(place.request, place.text.finish(), true);
+      place.request = Place::kFree;
+      return;
+    }
+    place.feed.assign(1, place.token);
+  }
+
+  Decoder& decoder_;
+  const Tokenizer& tokenizer_;
+  Sampler& sampler_;
+  std::span<const std::string> prompts_;
+  const GenerationRule& rule_;
+  const Drawer& drawer_;
+  const TextSink& out_;
+  std::vector<Place> places_;
+  std::size_t next_ = 0;  // first request that has no place yet
+  std::vector<Continuation> results_;
+  std::vector<float> logits_;
+  HostStream host_;
+};
+
+}  // namespace
+
+std::vector<Continuation> continue_texts(Decoder& decoder, const Tokenizer& tokenizer, Sampler& sampler,
+                                         std::span<const std::string> prompts, const GenerationRule& rule,
+                                         const Drawer& drawer, const TextSink& out) {
+  return Generation(decoder, tokenizer, sampler, prompts, rule, drawer, out).run();
 }
 
 }  // namespace espalier::app

@@ -5,7 +5,9 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "espalier/communicator.hpp"
 #include "espalier/tokenizer.hpp"
 #include "model/decoder.hpp"
 #include "text/sampling.hpp"
@@ -18,16 +20,29 @@ struct Continuation {
   bool end_of_document = false;  ///< the model ended the text itself
 };
 
-/// Continues one prompt with sequence 0 of a decoder.
-/// @param request  what the sampler's random numbers are keyed by, besides their position.
-/// @param tokens  drawn at most.
-/// @param ignore_end  go on behind an end-of-document id, as if it had not been drawn a last time.
-/// @param out  gets the text as it comes, whole characters only.
+struct GenerationRule {
+  std::int64_t tokens = 1;  ///< drawn for each prompt, at most
+  bool ignore_end = false;  ///< go on behind an end-of-document id, as if it had not been drawn a last time
+};
+
+/// Who draws: one rank of those that have logits, for all of them.
+struct Drawer {
+  Communicator* world = nullptr;  ///< of host memory
+  int rank = 0;                   ///< in it
+};
+
+/// Gets the text of a request as it comes, whole characters only; the last part may be empty.
+using TextSink = std::function<void(std::size_t request, std::string_view text, bool last)>;
+
+/// Continues prompts, as many at once as the decoder has sequences: with one for each stage all stages work. Each is
+/// one micro-batch of its own, so that what runs beside it changes no bit. Collective: every rank calls it alike, and
+/// knows all tokens.
+/// @param sampler  its random numbers are keyed by request (place in `prompts`) and position.
 /// @throws ConfigError for a prompt that is not UTF-8, or empty where the tokenizer has no end-of-document id to start
-/// from.
-Continuation continue_text(Decoder& decoder, const Tokenizer& tokenizer, Sampler& sampler, std::string_view prompt,
-                           std::int64_t request, std::int64_t tokens, bool ignore_end,
-                           const std::function<void(std::string_view)>& out);
+/// from; NumericsError on the drawing rank alone when the logits are not finite.
+std::vector<Continuation> continue_texts(Decoder& decoder, const Tokenizer& tokenizer, Sampler& sampler,
+                                         std::span<const std::string> prompts, const GenerationRule& rule,
+                                         const Drawer& drawer, const TextSink& out);
 
 /// Ids of a prompt. An empty one is the start of a document.
 std::vector<std::int32_t> prompt_ids(const Tokenizer& tokenizer, std::string_view prompt);

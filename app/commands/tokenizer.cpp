@@ -1,10 +1,12 @@
 #include <charconv>
 #include <functional>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "commands/commands.hpp"
 #include "espalier/error.hpp"
+#include "text/byte_tokenizer.hpp"
 #include "text/tokenizers/huggingface_tokenizer.hpp"
 #include "text/tokenizers/open.hpp"
 #include "text/utf8.hpp"
@@ -14,13 +16,20 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr ArgSpec kFileArg{"--tokenizer", ArgType::string, "tokenizer.json, or a SentencePiece *.model", true, nullptr,
-                           false,         "FILE"};
+constexpr ArgSpec kFileArg{"--tokenizer", ArgType::string, "tokenizer.json, a SentencePiece *.model, or \"bytes\"",
+                           true,          nullptr,         false,
+                           "FILE"};
 constexpr ArgSpec kEncodeArgs[] = {kFileArg};
 constexpr ArgSpec kDecodeArgs[] = {
     kFileArg,
     {"--keep-special", ArgType::flag, "write special tokens, too (tokenizer.json only)"},
 };
+
+std::unique_ptr<Tokenizer> open(const Args& args) {
+  const std::string name = args.string("--tokenizer");
+  if (name == "bytes") return std::make_unique<ByteTokenizer>();
+  return open_tokenizer_file(name);
+}
 
 /// Gives each line of standard input with its number to `line`; errors name the line.
 void for_each_line(const std::function<void(const Json& value)>& line) {
@@ -53,7 +62,7 @@ void for_each_line(const std::function<void(const Json& value)>& line) {
 
 int run_encode(const Args& args) {
   std::ios::sync_with_stdio(false);
-  const auto tokenizer = open_tokenizer_file(args.string("--tokenizer"));
+  const auto tokenizer = open(args);
   std::vector<std::int32_t> ids;
   std::string out;
   for_each_line([&](const Json& value) {
@@ -74,12 +83,11 @@ int run_encode(const Args& args) {
 
 int run_decode(const Args& args) {
   std::ios::sync_with_stdio(false);
-  const auto tokenizer = open_tokenizer_file(args.string("--tokenizer"));
+  const auto tokenizer = open(args);
   const auto* with_special = dynamic_cast<const HuggingFaceTokenizer*>(tokenizer.get());
   const bool keep_special = args.flag("--keep-special");
   if (keep_special && with_special == nullptr) {
-    throw ConfigError(
-        "command line: --keep-special: is for tokenizer.json; the pieces of a SentencePiece model say themselves");
+    throw ConfigError("command line: --keep-special: is for a tokenizer.json");
   }
   std::vector<std::int32_t> ids;
   for_each_line([&](const Json& value) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Byte-level BPE side by side with PyPI tokenizers and tiktoken: throughput on one core, and whether the ids are the same.
-#   bench/tokenizer.sh TOKENIZER_BENCH CORPUS [WORK]
+#   [TRAINER=build/app/trainer] [ROUNDS=3] bench/tokenizer.sh TOKENIZER_BENCH CORPUS [WORK]
 # TOKENIZER_BENCH is built with -DESPALIER_BENCH=ON; CORPUS is a folder of scripts/corpus.sh. The peers are installed, pinned, in a virtual
 # environment below WORK (a folder that may be kept). Vocabularies are those of the fixtures (1,000 ids), and one of 32,000 ids that
 # TRAINER learns, if the variable names the program. Fails when ids differ, below 8 times tokenizers, or behind tiktoken.
@@ -23,8 +23,8 @@ field() { sed "s/.*\"$1\": \"\{0,1\}\([^,\"}]*\).*/\1/" <<<"$2"; }
 
 # compare NAME TOKENIZER PEER AT_LEAST: rounds of both in turn, so that a busy machine slows both.
 compare() {
-  local name=$1 file=$2 peer=$3 at_least=$4 ours='' theirs='' one best_ours=0 best_theirs=0
-  for _ in 1 2 3; do
+  local name=$1 file=$2 peer=$3 at_least=$4 ours='' theirs='' one best_ours=0 best_theirs=0 round
+  for ((round = 0; round < ${ROUNDS:-3}; ++round)); do
     one=$(taskset -c "$core" "$bench" "$file" 1 "$corpus"/train/*.jsonl)
     ours=$one
     best_ours=$(awk -v a="$best_ours" -v b="$(field mb_per_s "$one")" 'BEGIN { print a > b ? a : b }')

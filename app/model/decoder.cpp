@@ -214,13 +214,13 @@ class Decoder::Impl {
     Temporary saved_memory(*context.arena, saved.carve(context, tokens, nullptr));
     inputs.carve(context, tokens, inputs_memory.data());
     saved.carve(context, tokens, saved_memory.data());
-    context.data->acquire(layer, *context.stream);
+    context.data->acquire(layer, Need::all, *context.stream);
     attention_projection(context, tokens, parameters.attention, stream_rows, inputs.attention_normed, saved.attention);
     for (const Segment& segment : segments_) attend(context, layer, segment, saved.attention.qkv, inputs.attended);
     attention_output(context, tokens, layer, parameters.attention, stream_rows, inputs.attended, saved.middle);
     mlp_forward(context, tokens, layer, parameters.mlp, saved.middle, inputs.mlp_normed, inputs.activated, saved.mlp,
                 stream_rows);
-    context.data->release(layer);
+    context.data->release(layer, Need::all);
   }
 
   void head(const ModelContext& context, const View& stream_rows) const {
@@ -239,8 +239,8 @@ class Decoder::Impl {
     }
     const HeadParameters& parameters = roles_.head;
     const int layer = static_cast<int>(shape_.layers) + 1;
-    context.data->acquire(layer, stream);
-    if (parameters.weight_layer != layer) context.data->acquire(parameters.weight_layer, stream);
+    context.data->acquire(layer, Need::all, stream);
+    if (parameters.weight_layer != layer) context.data->acquire(parameters.weight_layer, Need::tables, stream);
     norm_forward(context, last, parameters.norm_weight, parameters.norm_bias, {}, {}, normed);
     // Own columns into a table of zeros; the sum over the tensor group completes it.
     const View table = View::matrix(logits_.data(), n, shape_.vocab, DType::f32);
@@ -254,18 +254,18 @@ class Decoder::Impl {
                            table.col_range(parameters.first_id, parameters.first_id + parameters.valid), stream);
     }
     context.tensor->finish(context.tensor->reduce(table, Reduce::sum_rank_order, stream), stream);
-    if (parameters.weight_layer != layer) context.data->release(parameters.weight_layer);
-    context.data->release(layer);
+    if (parameters.weight_layer != layer) context.data->release(parameters.weight_layer, Need::tables);
+    context.data->release(layer, Need::all);
   }
 
   void embedding(const ModelContext& context, const Tokens& tokens, const View& stream_rows) const {
     EmbeddingSaved saved;
     Temporary saved_memory(*context.arena, saved.carve(context, tokens, nullptr));
     saved.carve(context, tokens, saved_memory.data());
-    context.data->acquire(0, *context.stream);
+    context.data->acquire(0, Need::all, *context.stream);
     embedding_forward(context, tokens, roles_.embedding, id_view(tokens.seq), position_view(tokens.seq), saved,
                       stream_rows);
-    context.data->release(0);
+    context.data->release(0, Need::all);
   }
 
   /// From the stage that holds the part before; nothing to do where that is this one.

@@ -1,5 +1,7 @@
 #include "model/dry.hpp"
 
+#include <utility>
+
 namespace espalier::app {
 namespace {
 
@@ -49,12 +51,12 @@ class DryData final : public DataParallel {
   DryData(std::span<const LocalParameter> parameters, DType working) : parameters_(parameters), working_(working) {}
   StateBytes plan(const StatePlan&, const Optimizer&) const override { return {}; }
   void bind(const StatePlan&, const Optimizer&, Backend&) override {}
-  void acquire(int, Stream&) override {}
-  void release(int) override {}
+  void acquire(int layer, Need need, Stream&) override { uses.push_back({layer, need}); }
+  void release(int, Need) override {}
   View weight(int parameter) const override { return view(parameter, working_); }
   std::uint64_t weight_version() const override { return 1; }
   GradientSlot gradient(int parameter, int) override { return {view(parameter, DType::f32), true}; }
-  void written(int, int, Stream&) override {}
+  void written(int, int, Half, Stream&) override {}
   void reduce(Do, Stream&) override {}
   void squares(double*, Stream&) override {}
   void step(Optimizer&, const StepInputs&, Stream&) override {}
@@ -62,6 +64,8 @@ class DryData final : public DataParallel {
   void refresh(Stream&) override {}
   bool replicas_equal() const override { return true; }
   void sync(Stream&) override {}
+
+  std::vector<LayerUse> uses;
 
  private:
   View view(int parameter, DType dtype) const {
@@ -155,5 +159,7 @@ DryRun::DryRun(const ModelContext& real, std::span<const LocalParameter> paramet
 }
 
 DryRun::~DryRun() = default;
+
+std::vector<LayerUse> DryRun::take_uses() { return std::exchange(parts_->data.uses, {}); }
 
 }  // namespace espalier::app

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "model/context.hpp"
 
@@ -20,6 +21,8 @@ class DryRun {
   /// A context around a dry arena of its own.
   const ModelContext& context() const { return context_; }
   Arena& arena() { return arena_; }
+  /// What was acquired since the last call, in order.
+  std::vector<LayerUse> take_uses();
 
  private:
   struct Parts;

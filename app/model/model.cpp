@@ -120,18 +120,16 @@ void Model::forward(int chunk, int micro_batch, BatchSource& batches, double* su
   const LayerRange range = blocks(chunk);
   for (int layer = range.first; layer < range.end; ++layer) {
     const auto position = static_cast<std::size_t>(layer - range.first);
-    context_.data->acquire(layer, *context_.stream);
+    context_.data->acquire(layer, Need::all, *context_.stream);
     block_forward(s, layer, position, true);
-    context_.data->release(layer);
+    context_.data->release(layer, Need::all);
     if (!tokens_.training) context_.arena->close(s.stream[position]);
   }
   if (tokens_.training) return;
   if (last(chunk)) {
-    context_.data->acquire(head_layer_, *context_.stream);
-    if (head_.weight_layer != head_layer_) context_.data->acquire(head_.weight_layer, *context_.stream);
+    acquire_head();
     head_loss(context_, tokens_, head_, stream_view(s.stream.back()), head_pass(s, micro_batch, 1.0, sums));
-    if (head_.weight_layer != head_layer_) context_.data->release(head_.weight_layer);
-    context_.data->release(head_layer_);
+    release_head();
     context_.arena->close(s.stream.back());
   }
   context_.arena->close(s.batch);

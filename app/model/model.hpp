@@ -94,6 +94,9 @@ class Model {
   void block_backward_input(State& state, int layer, std::size_t position, int micro_batch, bool both);
   void block_backward_weight(State& state, int layer, std::size_t position, int micro_batch);
   void finish_block_backward(State& state, int layer, std::size_t position, int micro_batch);
+  /// The head's own weights, and the tied table where it is another layer's.
+  void acquire_head();
+  void release_head();
   void head_backward(State& state, int micro_batch, double loss_scale, double* sums);
   void embedding_part_forward(State& state);
   void embedding_part_backward(State& state, int micro_batch);

@@ -29,7 +29,7 @@ void Model::block_backward_input(State& state, int layer, std::size_t position, 
   Arena& arena = *context_.arena;
   const BlockParameters& parameters = blocks_[static_cast<std::size_t>(layer)];
   BlockSlots& slots = state.blocks[position];
-  context_.data->acquire(layer, *context_.stream);
+  context_.data->acquire(layer, Need::all, *context_.stream);
   if (context_.recompute == Recompute::full) block_forward(state, layer, position, false);
   BlockInputs inputs;
   BlockSaved saved;
@@ -56,7 +56,8 @@ void Model::block_backward_input(State& state, int layer, std::size_t position, 
   attention_backward_input(context_, tokens_, layer, parameters.attention, stream_view(state.stream[position]),
                            inputs.attended, saved.attention, gradients.middle, gradients.attention_out, gradients.qkv,
                            grad_src, micro_batch, attention_weights);
-  context_.data->release(layer);
+  context_.data->release(layer, Need::all);
+  context_.data->written(layer, micro_batch, Half::input, *context_.stream);
   arena.close(slots.saved);
   arena.close(state.stream[position]);
 }
@@ -78,7 +79,7 @@ void Model::block_backward_weight(State& state, int layer, std::size_t position,
 void Model::finish_block_backward(State& state, int layer, std::size_t position, int micro_batch) {
   Arena& arena = *context_.arena;
   BlockSlots& slots = state.blocks[position];
-  context_.data->written(layer, micro_batch, *context_.stream);
+  context_.data->written(layer, micro_batch, Half::weight, *context_.stream);
   arena.close(slots.inputs);
   arena.close(slots.gradients);
   arena.close(state.gradients[position + 1]);
@@ -94,15 +95,25 @@ HeadPass Model::head_pass(const State& state, int micro_batch, double loss_scale
   return pass;
 }
 
+void Model::acquire_head() {
+  context_.data->acquire(head_layer_, Need::all, *context_.stream);
+  if (head_.weight_layer != head_layer_) context_.data->acquire(head_.weight_layer, Need::tables, *context_.stream);
+}
+
+void Model::release_head() {
+  if (head_.weight_layer != head_layer_) context_.data->release(head_.weight_layer, Need::tables);
+  context_.data->release(head_layer_, Need::all);
+}
+
 void Model::head_backward(State& state, int micro_batch, double loss_scale, double* sums) {
-  context_.data->acquire(head_layer_, *context_.stream);
-  if (head_.weight_layer != head_layer_) context_.data->acquire(head_.weight_layer, *context_.stream);
+  acquire_head();
   const View grad = open_stream(state.gradients.back());
   head_loss_and_backward(context_, tokens_, head_, stream_view(state.stream.back()), grad,
                          head_pass(state, micro_batch, loss_scale, sums));
-  if (head_.weight_layer != head_layer_) context_.data->release(head_.weight_layer);
-  context_.data->release(head_layer_);
-  context_.data->written(head_layer_, micro_batch, *context_.stream);
+  release_head();
+  for (const Half half : {Half::input, Half::weight}) {
+    context_.data->written(head_layer_, micro_batch, half, *context_.stream);
+  }
   context_.arena->close(state.stream.back());
 }
 
@@ -112,9 +123,9 @@ void Model::embedding_part_forward(State& state) {
   state.embedding = arena.open(saved.carve(context_, tokens_, nullptr));
   saved.carve(context_, tokens_, arena.data(state.embedding));
   const View dst = open_stream(state.stream.front());
-  context_.data->acquire(0, *context_.stream);
+  context_.data->acquire(0, Need::all, *context_.stream);
   embedding_forward(context_, tokens_, embedding_, ids(state), positions(), saved, dst);
-  context_.data->release(0);
+  context_.data->release(0, Need::all);
   if (!tokens_.training) arena.close(state.embedding);
 }
 
@@ -122,11 +133,13 @@ void Model::embedding_part_backward(State& state, int micro_batch) {
   Arena& arena = *context_.arena;
   EmbeddingSaved saved;
   saved.carve(context_, tokens_, arena.data(state.embedding));
-  context_.data->acquire(0, *context_.stream);
+  context_.data->acquire(0, Need::all_but_tables, *context_.stream);
   embedding_backward(context_, tokens_, embedding_, ids(state), positions(), saved,
                      stream_view(state.gradients.front()), micro_batch);
-  context_.data->release(0);
-  context_.data->written(0, micro_batch, *context_.stream);
+  context_.data->release(0, Need::all_but_tables);
+  for (const Half half : {Half::input, Half::weight}) {
+    context_.data->written(0, micro_batch, half, *context_.stream);
+  }
   arena.close(state.embedding);
   arena.close(state.gradients.front());
 }

@@ -20,6 +20,7 @@ namespace {
 struct Planned {
   Walk walk;
   std::vector<Instruction> list;
+  std::vector<LayerUse> uses;  ///< of weights, in order
 };
 
 std::vector<LayerRange> own_parts(const PipelineParallel& pipeline, const ModelShape& shape, int stage) {
@@ -68,7 +69,7 @@ class Executor::Impl {
       check(walk);
       ScheduleLists lists = lists_of(*setup_.pipeline, walk.mode, walk.micro_batches);
       check_schedule(lists);
-      result.push_back({walk, std::move(lists.stages[static_cast<std::size_t>(setup_.pipeline_group->rank())])});
+      result.push_back({walk, std::move(lists.stages[static_cast<std::size_t>(setup_.pipeline_group->rank())]), {}});
     }
     return result;
   }
@@ -85,19 +86,19 @@ class Executor::Impl {
     return plan;
   }
 
-  /// Walks every list without memory.
-  std::pair<std::size_t, std::size_t> arena_peak(const std::vector<Planned>& planned,
-                                                 std::span<const Walk> walks) const {
+  /// Walks every list without memory, and notes in it which layers it uses.
+  std::pair<std::size_t, std::size_t> arena_peak(std::vector<Planned>& planned, std::span<const Walk> walks) const {
     DryRun dry(context_, parameters_);
     Model model(dry.context(), parts_, parameters_, walks);
     Messages messages(*setup_.pipeline_group, *setup_.pipeline, nullptr, dry.context().stream, true);
     struct NoBatches final : BatchSource {
       MicroBatch micro_batch(int) override { return {}; }
     } batches;
-    for (const Planned& p : planned) {
+    for (Planned& p : planned) {
       model.begin(p.walk);
       for (const Instruction& instruction : p.list) run(instruction, model, messages, batches, 1.0, nullptr);
       messages.finish(model);
+      p.uses = dry.take_uses();
       ESPALIER_ASSERT(dry.arena().empty());
     }
     return {dry.arena().peak_bytes(), dry.arena().peak_slots()};
@@ -122,6 +123,7 @@ class Executor::Impl {
     Stream& stream = *context_.stream;
     verdict_->begin(stream);
     model_->begin(walk);
+    setup_.data->begin(planned.uses, walk.micro_batches);
     const double loss_scale = optimizer.loss_scale();
     Verdict result;
     for (const Instruction& instruction : planned.list) {
@@ -147,6 +149,7 @@ class Executor::Impl {
     const Planned& planned = find(walk);
     verdict_->begin(*context_.stream);
     model_->begin(walk);
+    setup_.data->begin(planned.uses, 0);
     for (const Instruction& instruction : planned.list) {
       run(instruction, *model_, *messages_, batches, 1.0, verdict_->sums());
     }
@@ -261,7 +264,8 @@ StateBytes Executor::state_bytes(std::span<const Walk> walks, const Optimizer& o
 }
 
 std::size_t Executor::arena_bytes(std::span<const Walk> walks) const {
-  return impl_->arena_peak(impl_->plan(walks), walks).first;
+  auto planned = impl_->plan(walks);
+  return impl_->arena_peak(planned, walks).first;
 }
 
 MemoryNeeds Executor::memory_needs(std::span<const Walk> walks, const Optimizer& optimizer) const {

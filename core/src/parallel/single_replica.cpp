@@ -110,8 +110,8 @@ class SingleReplica final : public DataParallel {
     version_ += 1;
   }
 
-  void acquire(int, Stream&) override {}
-  void release(int) override {}
+  void acquire(int, Need, Stream&) override {}
+  void release(int, Need) override {}
   View weight(int parameter) const override { return entries_[static_cast<std::size_t>(parameter)].weight; }
   std::uint64_t weight_version() const override { return version_; }
 
@@ -122,7 +122,7 @@ class SingleReplica final : public DataParallel {
     return {entry.gradient, add};
   }
 
-  void written(int, int, Stream&) override {}
+  void written(int, int, Half, Stream&) override {}
 
   void reduce(Do, Stream& stream) override {
     for (Entry& entry : entries_) {

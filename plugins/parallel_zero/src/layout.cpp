@@ -44,6 +44,21 @@ void choose_owners(std::vector<Buffer>& buffers, std::span<const LocalParameter>
   }
 }
 
+/// The group of a parameter; makes it where it is the first.
+int group_of(Layout& layout, const Parameter& parameter) {
+  const Half half = parameter.shape.rank() == 1 ? Half::input : Half::weight;
+  const auto layer = static_cast<std::size_t>(parameter.layer);
+  if (layout.by_layer.size() <= layer) layout.by_layer.resize(layer + 1, {-1, -1});
+  int& number = layout.by_layer[layer][static_cast<std::size_t>(half)];
+  if (number < 0) {
+    number = static_cast<int>(layout.groups.size());
+    const bool table = written_in_parts(parameter);
+    const Pool pool = half == Half::input ? Pool::vectors : table ? Pool::tables : Pool::blocks;
+    layout.groups.push_back({parameter.layer, half, pool, 0, {}});
+  }
+  return number;
+}
+
 }  // namespace
 
 bool written_in_parts(const Parameter& parameter) {
@@ -54,15 +69,22 @@ bool written_in_parts(const Parameter& parameter) {
 Layout make_layout(const StatePlan& plan, const Optimizer& optimizer, int ranks) {
   Layout layout;
   layout.places.resize(plan.parameters.size());
-  std::map<std::pair<int, Class>, std::size_t> open;  // buffer of (layer, class)
+  std::map<std::pair<int, Class>, std::size_t> open;  // buffer of (group, class)
   for (std::size_t p = 0; p < plan.parameters.size(); ++p) {
     const LocalParameter& local = plan.parameters[p];
     const Class kind = class_of(local);
+    const int group = group_of(layout, local.parameter);
     const bool whole_matrix = optimizer.unit(local.parameter) == Unit::tensor;
     std::size_t index = layout.buffers.size();
-    if (!whole_matrix) index = open.try_emplace({local.parameter.layer, kind}, index).first->second;
-    if (index == layout.buffers.size())
-      layout.buffers.push_back({local.parameter.layer, kind, 0, 0, whole_matrix ? 0 : -1, {}});
+    if (!whole_matrix) index = open.try_emplace({group, kind}, index).first->second;
+    if (index == layout.buffers.size()) {
+      Buffer buffer;
+      buffer.kind = kind;
+      buffer.group = group;
+      buffer.owner = whole_matrix ? 0 : -1;
+      layout.buffers.push_back(buffer);
+      layout.groups[static_cast<std::size_t>(group)].buffers.push_back(static_cast<int>(index));
+    }
     Buffer& buffer = layout.buffers[index];
     const std::int64_t n = local.placement.local.elements();
     buffer.items.push_back({static_cast<int>(p), buffer.elements, n});
@@ -72,12 +94,31 @@ Layout make_layout(const StatePlan& plan, const Optimizer& optimizer, int ranks)
   }
   choose_owners(layout.buffers, plan.parameters, ranks);
   for (Buffer& buffer : layout.buffers) {
-    buffer.elements = round_up(buffer.elements, kAlign * (buffer.owner >= 0 ? 1 : ranks));
+    BufferGroup& group = layout.groups[static_cast<std::size_t>(buffer.group)];
+    buffer.elements = round_up(buffer.elements, kAlign * ranks);
     buffer.at = layout.elements;
+    buffer.in_group = group.elements;
     layout.elements += buffer.elements;
+    group.elements += buffer.elements;
   }
   layout.padding += layout.elements;
   return layout;
+}
+
+int Layout::find(int layer, Half half) const {
+  const auto at = static_cast<std::size_t>(layer);
+  return layer < 0 || at >= by_layer.size() ? -1 : by_layer[at][static_cast<std::size_t>(half)];
+}
+
+std::int64_t Layout::largest(Pool pool) const {
+  std::int64_t most = 0;
+  for (const BufferGroup& group : groups) most = group.pool == pool ? std::max(most, group.elements) : most;
+  return most;
+}
+
+int Layout::count(Pool pool) const {
+  return static_cast<int>(
+      std::count_if(groups.begin(), groups.end(), [&](const BufferGroup& group) { return group.pool == pool; }));
 }
 
 }  // namespace espalier::parallel_zero

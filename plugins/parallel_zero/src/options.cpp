@@ -1,19 +1,33 @@
 #include "options.hpp"
 
+#include <algorithm>
+
 namespace espalier::parallel_zero {
 
 Options read_options(const ConfigView& config) {
   Options options;
   options.stage = static_cast<int>(config.integer("stage"));
-  if (options.stage > 1) {
-    config.fail("stage",
-                "stage " + std::to_string(options.stage) +
-                    " is not available in this version: 0 (nothing sharded) and 1 (optimizer state sharded) are");
+  options.reduce_once = config.string("reduce") == "step";
+  if (options.reduce_once && options.stage == 3) {
+    config.fail("reduce",
+                "\"step\" keeps whole gradients and weights, stage 3 shards both: use stage 2, or reduce = "
+                "\"micro_batch\"");
+  }
+  if (options.reduce_once && options.stage < 2) {
+    config.fail("reduce", "\"step\" is a choice of stage 2: stage " + std::to_string(options.stage) +
+                              " reduces once a step in any case; leave it out");
+  }
+  if (config.string("offload_optimizer") == "cpu") {
+    config.fail("offload_optimizer",
+                "\"cpu\" is not available in this version: optimizer state lives with the weights (\"none\"); a higher "
+                "stage or more data ranks make it smaller");
   }
   const std::string dtype = config.string("reduce_dtype");
   if (dtype == "f32") options.reduce_dtype = DType::f32;
   if (dtype == "bf16") options.reduce_dtype = DType::bf16;
   options.bucket_bytes = config.integer("bucket_bytes");
+  options.prefetch = static_cast<int>(config.integer("prefetch"));
+  options.keep_gathered = static_cast<int>(config.integer("keep_gathered"));
   return options;
 }
 

@@ -11,4 +11,4 @@ constinit const espalier::Factory kFactories[] = {
 }  // namespace
 
 ESPALIER_PLUGIN("parallel_zero", "0.1.0", "Apache-2.0",
-                "Data parallelism with optimizer state sharded over the group (ZeRO 0 and 1)", kFactories);
+                "Data parallelism with state, gradients and weights sharded over the group (ZeRO 0 to 3)", kFactories);

@@ -14,76 +14,96 @@ bool is_master(const StateSpec& spec) { return std::string_view(spec.name) == "m
 
 bool Zero::keeps_master() const { return std::any_of(specs_.begin(), specs_.end(), is_master); }
 
-std::int64_t Zero::state_elements(const Layout& layout, const StateSpec& spec) const {
-  std::int64_t n = 0;
-  switch (spec.keep) {
-    case Keep::global:
-      return kSlot;
-    case Keep::per_tensor:
-      // A number for each shard of each parameter: stage 0 updates every shard as its owner in stage 1 would.
-      return std::ssize(layout.places) * kSlot * (options_.stage == 0 ? data_.size() : 1);
-    case Keep::like_parameter:
-      for (const Buffer& buffer : layout.buffers) {
-        if (buffer.owner >= 0) {
-          n += buffer.owner == data_.rank() ? buffer.elements : 0;
-        } else {
-          n += options_.stage == 0 ? buffer.elements : shard_of(buffer, data_.size());
-        }
-      }
-  }
-  return n;
+/// Equal copies are counted, and written into checkpoints, by one of those that hold them.
+bool Zero::counts(const Buffer& buffer, const LocalParameter& local) const {
+  const bool split = local.placement.copies == Copies::split;
+  return (split || tensor_.rank() == 0) && (buffer.kind != Class::tied || pipeline_.rank() == 0);
 }
 
 void Zero::make_blocks(const StatePlan& plan, const Optimizer& optimizer) {
   blocks_.clear();
   states_.clear();
-  const int ranks = data_.size();
-  std::int64_t shard_at = 0;  // first element of the shard in the memory of like_parameter state
-  for (const Buffer& buffer : layout_.buffers) {
-    const std::int64_t shard = shard_of(buffer, ranks);
-    for (int r = 0; r < ranks; ++r) {
-      if ((buffer.owner >= 0 && buffer.owner != r) || !holds(buffer, r)) continue;
-      const std::int64_t shard_begin = buffer.owner >= 0 ? 0 : shard * r;
+  std::int64_t state_at = 0;  // first element in the memory of like_parameter state
+  for (std::size_t b = 0; b < layout_.buffers.size(); ++b) {
+    const Buffer& buffer = layout_.buffers[b];
+    for (int r = 0; r < data_.size(); ++r) {
+      const bool held = r == data_.rank() || (!shards_state() && buffer.owner < 0);
+      if (!held) continue;
       for (const Item& item : buffer.items) {
-        const std::int64_t begin = std::max(item.begin, shard_begin);
-        const std::int64_t end = std::min(item.begin + item.elements, shard_begin + shard);
-        if (begin >= end) continue;
-        const auto p = static_cast<std::size_t>(item.parameter);
-        const LocalParameter& local = plan.parameters[p];
-        const bool matrix = optimizer.unit(local.parameter) == Unit::tensor;
-        const auto shaped = [&](const View& flat) {
-          return matrix ? View::matrix(flat.data, gradients_[p].rows, gradients_[p].cols, flat.dtype) : flat;
-        };
-        Block block;
-        block.parameter = &local.parameter;
-        block.position = item.parameter;
-        block.shard = r;
-        block.begin = begin - item.begin;
-        block.end = end - item.begin;
-        const bool split = local.placement.copies == Copies::split;
-        block.counts = r == data_.rank() && (split || tensor_.rank() == 0) &&
-                       (buffer.kind != Class::tied || pipeline_.rank() == 0);
-        block.gradient = shaped(gradients_[p].flat().flat_range(block.begin, block.end));
-        block.working = shaped(weights_[p].flat().flat_range(block.begin, block.end));
-        block.master = block.working;
-        block.first_state = states_.size();
-        for (std::size_t s = 0; s < specs_.size(); ++s) {
-          const DType dtype = specs_[s].dtype;
-          std::int64_t at = 0;
-          if (specs_[s].keep == Keep::like_parameter) at = shard_at + begin - shard_begin;
-          if (specs_[s].keep == Keep::per_tensor) {
-            at = (std::ssize(layout_.places) * (options_.stage == 0 ? r : 0) + item.parameter) * kSlot;
-          }
-          std::byte* data = state_memory_[s].data() + static_cast<std::size_t>(at) * size_of(dtype);
-          const bool like = specs_[s].keep == Keep::like_parameter;
-          const View view = View::vector(data, like ? end - begin : 1, dtype);
-          states_.push_back(like ? shaped(view) : view);
-          if (is_master(specs_[s])) block.master = states_.back();
-        }
-        if (!keeps_master()) block.working = {};
-        blocks_.push_back(block);
+        add_block(buffer, static_cast<int>(b), r, item, state_at,
+                  plan.parameters[static_cast<std::size_t>(item.parameter)], optimizer);
       }
-      shard_at += shard;
+      state_at += owned_elements(buffer, r, data_.size());
+    }
+  }
+}
+
+/// What rank `shard` owns of one parameter, if anything.
+void Zero::add_block(const Buffer& buffer, int number, int shard, const Item& item, std::int64_t state_at,
+                     const LocalParameter& local, const Optimizer& optimizer) {
+  const std::int64_t owned = owned_elements(buffer, shard, data_.size());
+  const std::int64_t owned_begin = buffer.owner >= 0 ? 0 : shard * owned;
+  const std::int64_t begin = std::max(item.begin, owned_begin);
+  const std::int64_t end = std::min(item.begin + item.elements, owned_begin + owned);
+  if (begin >= end) return;
+  const auto p = static_cast<std::size_t>(item.parameter);
+  const Shape& shape = local.placement.local;
+  const bool matrix = optimizer.unit(local.parameter) == Unit::tensor;
+  const auto shaped = [&](const View& flat) {
+    return matrix ? View::matrix(flat.data, shape.rows(), shape.cols(), flat.dtype) : flat;
+  };
+  Block block;
+  block.parameter = &local.parameter;
+  block.position = item.parameter;
+  block.buffer = number;
+  block.begin = begin - item.begin;
+  block.end = end - item.begin;
+  block.writes = shard == data_.rank() && counts(buffer, local);
+  if (shards_gradients() && buffer.owner >= 0) {
+    block.gradient = shaped(View::vector(matrix_memory_.data(), item.elements, DType::f32));
+  } else if (shards_gradients()) {
+    block.gradient = reducer_.shard(buffer).flat_range(begin - owned_begin, end - owned_begin);
+  } else {
+    block.gradient = shaped(gradients_[p].flat().flat_range(block.begin, block.end));
+  }
+  if (shards_weights()) {
+    const std::int64_t at = owned_at_[static_cast<std::size_t>(number)] + begin - owned_begin;
+    block.working = shaped(
+        View::vector(weight_memory_.data() + static_cast<std::size_t>(at) * size_of(working_), end - begin, working_));
+  } else {
+    block.working = shaped(weights_[p].flat().flat_range(block.begin, block.end));
+  }
+  block.master = block.working;
+  block.first_state = states_.size();
+  for (std::size_t s = 0; s < specs_.size(); ++s) {
+    const DType dtype = specs_[s].dtype;
+    const bool like = specs_[s].keep == Keep::like_parameter;
+    std::int64_t at = like ? state_at + begin - owned_begin : 0;
+    if (specs_[s].keep == Keep::per_tensor) {
+      at = (std::ssize(layout_.places) * (shards_state() ? 0 : shard) + item.parameter) * kSlot;
+    }
+    std::byte* data = state_memory_[s].data() + static_cast<std::size_t>(at) * size_of(dtype);
+    const View view = View::vector(data, like ? end - begin : 1, dtype);
+    states_.push_back(like ? shaped(view) : view);
+    if (is_master(specs_[s])) block.master = states_.back();
+  }
+  if (!keeps_master()) block.working = {};
+  blocks_.push_back(block);
+}
+
+/// Squares are counted shard by shard at every stage, so that all of them add the same numbers in the same order.
+void Zero::count_squares() {
+  counted_.clear();
+  for (const Buffer& buffer : layout_.buffers) {
+    const std::int64_t shard = shard_of(buffer, data_.size()), shard_begin = shard * data_.rank();
+    for (const Item& item : buffer.items) {
+      const std::int64_t begin = std::max(item.begin, shard_begin);
+      const std::int64_t end = std::min(item.begin + item.elements, shard_begin + shard);
+      const LocalParameter& local = parameters_[static_cast<std::size_t>(item.parameter)];
+      if (begin >= end || !counts(buffer, local)) continue;
+      const View range = shards_gradients() ? reducer_.shard(buffer).flat_range(begin - shard_begin, end - shard_begin)
+                                            : whole_gradient(buffer).flat_range(begin, end);
+      counted_.push_back({local.parameter.index, range});
     }
   }
 }
@@ -108,15 +128,15 @@ void Zero::fill_initial_state(Device& device) {
 std::vector<StatePiece> Zero::state() {
   std::vector<StatePiece> pieces;
   for (const Block& block : blocks_) {
-    pieces.push_back({block.position, "master", block.begin, block.end, block.master.flat(), block.counts});
+    pieces.push_back({block.position, "master", block.begin, block.end, block.master.flat(), block.writes});
     for (std::size_t s = 0; s < specs_.size(); ++s) {
       const View view = states_[block.first_state + s].flat();
       if (is_master(specs_[s]) || specs_[s].keep == Keep::global) continue;
       if (specs_[s].keep == Keep::like_parameter) {
-        pieces.push_back({block.position, specs_[s].name, block.begin, block.end, view, block.counts});
+        pieces.push_back({block.position, specs_[s].name, block.begin, block.end, view, block.writes});
       } else {
         // One number for the parameter: that of its first shard is the one that is kept.
-        pieces.push_back({block.position, specs_[s].name, 0, 1, view, block.counts && block.begin == 0});
+        pieces.push_back({block.position, specs_[s].name, 0, 1, view, block.writes && block.begin == 0});
       }
     }
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "window.hpp"
+
 namespace espalier::parallel_zero {
 
 Zero::Zero(const ConfigView& config, HostContext& host)
@@ -16,75 +18,6 @@ bool Zero::ties() const {
   return pipeline_.size() > 1 && (pipeline_.rank() == 0 || pipeline_.rank() == pipeline_.size() - 1);
 }
 
-bool Zero::holds(const Buffer& buffer, int shard) const {
-  return shard == data_.rank() || (options_.stage == 0 && buffer.owner < 0);
-}
-
-View Zero::buffer_view(const DeviceMemory& memory, const Buffer& buffer, DType dtype) const {
-  return View::vector(memory.data() + static_cast<std::size_t>(buffer.at) * size_of(dtype), buffer.elements, dtype);
-}
-
-/// What the reduction left on this rank: its shard, or everything.
-View Zero::own_range(const Buffer& buffer, const View& whole) const {
-  if (options_.stage == 0 || buffer.owner >= 0) return whole;
-  const std::int64_t shard = shard_of(buffer, data_.size());
-  return whole.flat_range(shard * data_.rank(), shard * (data_.rank() + 1));
-}
-
-void Zero::check(const StatePlan& plan, const Optimizer& optimizer) const {
-  if (plan.precision.accumulate != DType::f32) {
-    throw ConfigError("parallel_zero: gradients are accumulated in f32, the optimizer asks for " +
-                      std::string(name_of(plan.precision.accumulate)));
-  }
-  const auto specs = optimizer.state();
-  const auto master = std::find_if(specs.begin(), specs.end(),
-                                   [](const StateSpec& spec) { return std::string_view(spec.name) == "master"; });
-  const DType truth = master == specs.end() ? plan.precision.working : master->dtype;
-  if (truth != DType::f32) {
-    throw ConfigError("parallel_zero: the true weights must be f32: with " +
-                      std::string(name_of(plan.precision.working)) +
-                      " working weights the optimizer must declare an f32 state \"master\"");
-  }
-  for (const LocalParameter& local : plan.parameters) {
-    if (local.placement.dim >= 0 && optimizer.unit(local.parameter) == Unit::tensor) {
-      throw ConfigError("parallel_zero: the optimizer works on whole matrices (" + std::string(local.parameter.name) +
-                        "), which are split over a tensor group of " + std::to_string(tensor_.size()) +
-                        " here; use parallel.tensor.size = 1, or an optimizer that works element by element");
-    }
-  }
-}
-
-/// Elements of the message dtype for one bucket, and of f32 for what the other end of the tie sends.
-std::int64_t Zero::scratch_elements(const Layout& layout, DType message) const {
-  std::int64_t largest = 0, tied = 0;
-  for (const Buffer& buffer : layout.buffers) {
-    largest = std::max(largest, buffer.elements);
-    if (buffer.kind == Class::tied) tied = std::max(tied, buffer.elements);
-  }
-  const auto bucket = [&](std::int64_t elements, DType dtype) {
-    const std::int64_t limit = options_.bucket_bytes / static_cast<std::int64_t>(size_of(dtype));
-    return std::min(elements, std::max<std::int64_t>(limit / data_.size(), 1) * data_.size());
-  };
-  std::int64_t bytes = 0;
-  if (data_.size() > 1 && message != DType::f32)
-    bytes = bucket(largest, message) * static_cast<std::int64_t>(size_of(message));
-  if (tied > 0 && pipeline_.size() > 1) bytes = std::max(bytes, bucket(tied, DType::f32) * std::int64_t{4});
-  return (bytes + 3) / 4;
-}
-
-StateBytes Zero::plan(const StatePlan& plan, const Optimizer& optimizer) const {
-  check(plan, optimizer);
-  const Layout layout = make_layout(plan, optimizer, data_.size());
-  StateBytes bytes;
-  bytes.weights = static_cast<std::size_t>(layout.elements) * size_of(plan.precision.working);
-  bytes.gradients = static_cast<std::size_t>(layout.elements) * sizeof(float);
-  for (const StateSpec& spec : optimizer.state()) {
-    bytes.optimizer += static_cast<std::size_t>(state_elements(layout, spec)) * size_of(spec.dtype);
-  }
-  bytes.scratch = static_cast<std::size_t>(scratch_elements(layout, message(plan.precision))) * sizeof(float);
-  return bytes;
-}
-
 void Zero::bind(const StatePlan& plan, const Optimizer& optimizer, Backend& backend) {
   check(plan, optimizer);
   backend_ = &backend;
@@ -93,33 +26,26 @@ void Zero::bind(const StatePlan& plan, const Optimizer& optimizer, Backend& back
   working_ = plan.precision.working;
   message_ = message(plan.precision);
   layout_ = make_layout(plan, optimizer, data_.size());
+  sizes_ = sizes(layout_, message_);
 
   Device& device = backend.device();
-  const auto elements = static_cast<std::size_t>(layout_.elements);
-  weight_memory_ = device.reserve(elements * size_of(working_), "weights");
-  gradient_memory_ = device.reserve(elements * sizeof(float), "gradients");
-  scratch_memory_ =
-      device.reserve(static_cast<std::size_t>(scratch_elements(layout_, message_)) * sizeof(float), "scratch");
+  const auto reserve = [&](std::int64_t elements, DType dtype, const char* purpose) {
+    return device.reserve(static_cast<std::size_t>(elements) * size_of(dtype), purpose);
+  };
+  weight_memory_ = reserve(sizes_.weights, working_, "weights");
+  gradient_memory_ = reserve(sizes_.gradients, DType::f32, "gradients");
+  wire_memory_ = reserve(sizes_.wire, DType::f32, "scratch");
+  open_memory_ = reserve(sizes_.open.elements(), DType::f32, "scratch");
+  gathered_memory_ = reserve(sizes_.gathered.elements(), working_, "scratch");
+  matrix_memory_ = reserve(sizes_.matrix, DType::f32, "scratch");
   state_memory_.clear();
   for (const StateSpec& spec : specs_) {
-    const auto n = static_cast<std::size_t>(state_elements(layout_, spec));
-    state_memory_.push_back(device.reserve(n * size_of(spec.dtype), "optimizer"));
+    state_memory_.push_back(reserve(state_elements(layout_, spec), spec.dtype, "optimizer"));
   }
-
-  weights_.clear();
-  gradients_.clear();
-  written_.assign(parameters_.size(), false);
-  for (std::size_t p = 0; p < parameters_.size(); ++p) {
-    const Buffer& buffer = layout_.buffers[static_cast<std::size_t>(layout_.places[p].parameter)];
-    const Shape& shape = parameters_[p].placement.local;
-    const auto place = [&](const DeviceMemory& memory, DType dtype) {
-      const auto offset = static_cast<std::size_t>(buffer.at + layout_.places[p].begin) * size_of(dtype);
-      return View::matrix(memory.data() + offset, shape.rows(), shape.cols(), dtype);
-    };
-    weights_.push_back(place(weight_memory_, working_));
-    gradients_.push_back(place(gradient_memory_, DType::f32));
-  }
+  bind_views();
+  bind_movers();
   make_blocks(plan, optimizer);
+  count_squares();
   fill_initial_state(device);
   version_ += 1;
   host_.log(LogLevel::info, "stage " + std::to_string(options_.stage) + " over " + std::to_string(data_.size()) +
@@ -129,46 +55,164 @@ void Zero::bind(const StatePlan& plan, const Optimizer& optimizer, Backend& back
                                 std::string(name_of(message_)));
 }
 
-GradientSlot Zero::gradient(int parameter, int) {
+/// Places of parameters in what is whole on every rank.
+void Zero::bind_views() {
+  weights_.clear();
+  gradients_.clear();
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    const Buffer& buffer = layout_.buffers[static_cast<std::size_t>(layout_.places[p].parameter)];
+    const Shape& shape = parameters_[p].placement.local;
+    const auto place = [&](const DeviceMemory& memory, DType dtype) {
+      const auto offset = static_cast<std::size_t>(buffer.at + layout_.places[p].begin) * size_of(dtype);
+      return View::matrix(memory.data() + offset, shape.rows(), shape.cols(), dtype);
+    };
+    weights_.push_back(shards_weights() ? View{} : place(weight_memory_, working_));
+    gradients_.push_back(shards_gradients() ? View{} : place(gradient_memory_, DType::f32));
+  }
+}
+
+/// What moves gradients and weights between ranks, and what is known of them before a step.
+void Zero::bind_movers() {
+  written_.assign(parameters_.size(), false);
+  summed_.assign(layout_.buffers.size(), false);
+  open_slot_.assign(layout_.groups.size(), -1);
+  slot_sums_.assign(static_cast<std::size_t>(sizes_.open.slots()), 0);
+  next_slot_.assign(kPools, 0);
+  owned_at_.clear();
+  std::int64_t at = 0;
+  for (const Buffer& buffer : layout_.buffers) {
+    owned_at_.push_back(at);
+    at += owned_elements(buffer, data_.rank(), data_.size());
+  }
+
+  Reducer::Setup reducer;
+  reducer.layout = &layout_;
+  reducer.group = &data_;
+  reducer.backend = backend_;
+  reducer.sums = shards_gradients() ? Sums::shards : shards_state() ? Sums::own_range : Sums::everywhere;
+  reducer.message = message_;
+  reducer.wire = wire_memory_.data();
+  reducer.segment_elements = bucket_elements(layout_, message_);
+  reducer.shards = gradient_memory_.data();
+  reducer_.bind(reducer);
+  if (!shards_weights()) return;
+  Gathered::Setup gathered;
+  gathered.layout = &layout_;
+  gathered.group = &data_;
+  gathered.device = &backend_->device();
+  gathered.working = working_;
+  gathered.owned = weight_memory_.data();
+  gathered.owned_at = owned_at_;
+  gathered.slots = sizes_.gathered;
+  gathered.memory = gathered_memory_.data();
+  gathered.prefetch = options_.prefetch;
+  gathered.keep = options_.keep_gathered > 0;
+  gathered_.bind(gathered);
+}
+
+void Zero::begin(std::span<const LayerUse> uses, int) {
+  if (shards_weights()) gathered_.begin(uses);
+}
+
+void Zero::acquire(int layer, Need need, Stream& stream) {
+  if (shards_weights()) gathered_.acquire(layer, need, stream);
+}
+
+void Zero::release(int layer, Need need) {
+  if (shards_weights()) gathered_.release(layer, need);
+}
+
+View Zero::weight(int parameter) const {
   const auto p = static_cast<std::size_t>(parameter);
-  const bool add = written_[p] || written_in_parts(parameters_[p].parameter);
-  written_[p] = true;
-  return {gradients_[p], add};
+  if (!shards_weights()) return weights_[p];
+  const Item& place = layout_.places[p];
+  const Buffer& buffer = layout_.buffers[static_cast<std::size_t>(place.parameter)];
+  const auto offset = static_cast<std::size_t>(buffer.in_group + place.begin) * size_of(working_);
+  const Shape& shape = parameters_[p].placement.local;
+  return View::matrix(gathered_.data(buffer.group) + offset, shape.rows(), shape.cols(), working_);
 }
 
 void Zero::squares(double* slots, Stream& stream) {
-  for (const Block& block : blocks_) {
-    if (!block.counts) continue;
-    backend_->kernels().update->squared_sum(block.gradient.flat(), slots + block.parameter->index, stream);
+  for (const Counted& counted : counted_) {
+    backend_->kernels().update->squared_sum(counted.gradient, slots + counted.index, stream);
   }
 }
 
 void Zero::step(Optimizer& optimizer, const StepInputs& inputs, Stream& stream) {
+  const bool matrices_apart = shards_gradients();
+  if (matrices_apart) update_matrices(optimizer, inputs, stream);
   for (const Block& block : blocks_) {
-    const std::span<const View> states(states_.data() + block.first_state, specs_.size());
-    optimizer.update({block.parameter, block.gradient, block.working, states, block.master}, inputs,
-                     *backend_->kernels().update, stream);
+    const bool matrix = layout_.buffers[static_cast<std::size_t>(block.buffer)].owner >= 0;
+    if (!matrix || !matrices_apart) update(block, optimizer, inputs, stream);
   }
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
-    if (written_in_parts(parameters_[p].parameter)) backend_->device().fill_zero(gradients_[p], stream);
+    if (!shards_gradients() && written_in_parts(parameters_[p].parameter)) {
+      backend_->device().fill_zero(gradients_[p], stream);
+    }
     written_[p] = false;
   }
+  summed_.assign(summed_.size(), false);
   gather_weights(stream);
   version_ += 1;
+}
+
+void Zero::update(const Block& block, Optimizer& optimizer, const StepInputs& inputs, Stream& stream) {
+  const std::span<const View> states(states_.data() + block.first_state, specs_.size());
+  optimizer.update({block.parameter, block.gradient, block.working, states, block.master}, inputs,
+                   *backend_->kernels().update, stream);
+}
+
+/// Each owner collects the shards of a matrix's gradient and updates it, one matrix after the other. Nobody waits for
+/// what another rank sends later in this order.
+void Zero::update_matrices(Optimizer& optimizer, const StepInputs& inputs, Stream& stream) {
+  Device& device = backend_->device();
+  Stream& lane = device.lane(Lane::data);
+  for (std::size_t b = 0; b < layout_.buffers.size(); ++b) {
+    const Buffer& buffer = layout_.buffers[b];
+    if (buffer.owner < 0) continue;
+    const View own = reducer_.shard(buffer);
+    device.order(stream, lane);
+    if (buffer.owner != data_.rank()) {
+      data_.finish(data_.start_send(own, buffer.owner, 0, lane), lane);
+      continue;
+    }
+    const View whole = View::vector(matrix_memory_.data(), buffer.elements, DType::f32);
+    Window window(data_, lane);
+    for (int r = 0; r < data_.size(); ++r) {
+      const View place = whole.flat_range(r * own.elements(), (r + 1) * own.elements());
+      if (r == data_.rank()) {
+        device.copy(own, place, lane);
+      } else {
+        window.add(data_.start_receive(place, r, 0, lane));
+      }
+    }
+    window.finish_all();
+    device.order(lane, stream);
+    for (const Block& block : blocks_) {
+      if (block.buffer == static_cast<int>(b)) update(block, optimizer, inputs, stream);
+    }
+  }
 }
 
 /// Brings what the owners have updated to everyone.
 void Zero::gather_weights(Stream& stream) {
   if (data_.size() == 1) return;
+  if (shards_weights()) {
+    gathered_.drop();
+    return;
+  }
   Stream& lane = backend_->device().lane(Lane::data);
   backend_->device().order(stream, lane);
   Window window(data_, lane);
   for (const Buffer& buffer : layout_.buffers) {
-    const View whole = buffer_view(weight_memory_, buffer, working_);
+    const View whole = View::vector(weight_memory_.data() + static_cast<std::size_t>(buffer.at) * size_of(working_),
+                                    buffer.elements, working_);
     if (buffer.owner >= 0) {
       window.add(data_.start_broadcast(whole, buffer.owner, lane));
-    } else if (options_.stage >= 1) {
-      window.add(data_.start_all_gather(own_range(buffer, whole), whole, lane));
+    } else if (shards_state()) {
+      const std::int64_t shard = shard_of(buffer, data_.size());
+      const View own = whole.flat_range(shard * data_.rank(), shard * (data_.rank() + 1));
+      window.add(data_.start_all_gather(own, whole, lane));
     }
   }
   window.finish_all();

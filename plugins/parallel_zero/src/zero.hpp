@@ -1,20 +1,27 @@
 #pragma once
 
-#include <array>
 #include <string_view>
 #include <vector>
 
 #include "espalier/host.hpp"
 #include "espalier/parallel/data.hpp"
+#include "gathered.hpp"
 #include "layout.hpp"
 #include "options.hpp"
+#include "reducer.hpp"
+#include "slots.hpp"
 
 namespace espalier::parallel_zero {
 
-/// ZeRO stages 0 and 1 (Rajbhandari et al. 2020, arXiv:1910.02054): whole weights and whole FP32 accumulators on every
-/// rank, reduced once a step in rank order. Stage 0 keeps all optimizer state on all ranks and updates all of it; stage
-/// 1 keeps and updates one shard a rank and gathers the weights. Both work through the same blocks, so they are equal
-/// to the bit.
+/// ZeRO (Rajbhandari et al. 2020, arXiv:1910.02054) over buffers of one layer, half and class, all sums in rank order.
+///
+/// | stage | on every rank | reduced |
+/// | 0 | everything; updates all of it, in the same calls as the owners would | once a step |
+/// | 1 | weights, gradients; its shard of optimizer state | once a step |
+/// | 2 | weights; its shard of the rest | after every micro-batch (reduce = "step": as 1) |
+/// | 3 | its shard of everything; layers in use are gathered | after every micro-batch |
+///
+/// A group of one shards nothing: stages 1 to 3 are the same there.
 class Zero final : public DataParallel {
  public:
   Zero(const ConfigView& config, HostContext& host);
@@ -22,13 +29,14 @@ class Zero final : public DataParallel {
   StateBytes plan(const StatePlan& plan, const Optimizer& optimizer) const override;
   void bind(const StatePlan& plan, const Optimizer& optimizer, Backend& backend) override;
 
-  void acquire(int, Stream&) override {}
-  void release(int) override {}
-  View weight(int parameter) const override { return weights_[static_cast<std::size_t>(parameter)]; }
-  std::uint64_t weight_version() const override { return version_; }
+  void begin(std::span<const LayerUse> uses, int micro_batches) override;
+  void acquire(int layer, Need need, Stream& stream) override;
+  void release(int layer, Need need) override;
+  View weight(int parameter) const override;
+  std::uint64_t weight_version() const override { return shards_weights() ? 0 : version_; }
 
   GradientSlot gradient(int parameter, int micro_batch) override;
-  void written(int, int, Stream&) override {}
+  void written(int layer, int micro_batch, Half half, Stream& stream) override;
   void reduce(Do what, Stream& stream) override;
   void squares(double* slots, Stream& stream) override;
   void step(Optimizer& optimizer, const StepInputs& inputs, Stream& stream) override;
@@ -42,39 +50,63 @@ class Zero final : public DataParallel {
   /// The part of one parameter that lies in one shard: what one call of the optimizer updates.
   struct Block {
     const Parameter* parameter = nullptr;
-    int position = 0;        ///< of the parameter in the plan
-    int shard = 0;           ///< data rank that owns it
+    int position = 0;  ///< of the parameter in the plan
+    int buffer = 0;
     std::int64_t begin = 0;  ///< flat range of the local parameter
     std::int64_t end = 0;
-    bool counts = false;  ///< whether this rank counts its squares and writes it into checkpoints
+    bool writes = false;  ///< whether this rank writes it into checkpoints
     View gradient, working, master;
     std::size_t first_state = 0;  ///< in states_
   };
-
-  /// Several operations in flight on the data lane; the oldest is finished when there are too many.
-  class Window;
+  /// A range of gradients whose squares this rank counts.
+  struct Counted {
+    int index = 0;  ///< slot of the parameter
+    View gradient;
+  };
+  /// Elements that plan() and bind() reserve.
+  struct Sizes {
+    std::int64_t weights = 0, gradients = 0;
+    std::int64_t wire = 0;    ///< f32 elements: buckets of messages, or what the other end of the tie sends
+    std::int64_t matrix = 0;  ///< f32: the gradient of one whole matrix at its owner
+    SlotPlan open, gathered;  ///< f32; working type
+  };
 
   // zero.cpp
+  bool shards_state() const { return options_.stage >= 1; }
+  bool shards_gradients() const { return data_.size() > 1 && options_.stage >= 2 && !options_.reduce_once; }
+  bool shards_weights() const { return data_.size() > 1 && options_.stage == 3; }
+  bool ties() const;
+  void bind_views();
+  void bind_movers();
+  void gather_weights(Stream& stream);
+  void update_matrices(Optimizer& optimizer, const StepInputs& inputs, Stream& stream);
+  void update(const Block& block, Optimizer& optimizer, const StepInputs& inputs, Stream& stream);
+
+  // plan.cpp
   void check(const StatePlan& plan, const Optimizer& optimizer) const;
   DType message(const Precision& precision) const { return options_.reduce_dtype.value_or(precision.message); }
-  std::int64_t scratch_elements(const Layout& layout, DType message) const;
-  bool holds(const Buffer& buffer, int shard) const;
-  bool ties() const;
-  View buffer_view(const DeviceMemory& memory, const Buffer& buffer, DType dtype) const;
-  View own_range(const Buffer& buffer, const View& whole) const;
-  void gather_weights(Stream& stream);
+  std::int64_t reduced_elements(const Buffer& buffer) const;
+  std::int64_t bucket_elements(const Layout& layout, DType message) const;
+  Sizes sizes(const Layout& layout, DType message) const;
+  std::int64_t state_elements(const Layout& layout, const StateSpec& spec) const;
+
+  // gradients.cpp
+  View open_gradient(const Buffer& buffer);
+  void reduce_group(int group, Stream& stream);
+  View whole_gradient(const Buffer& buffer) const;
+  View reduced_gradient(const Buffer& buffer) const;
+  void finish_gradients(Stream& stream);
+  void reduce_partial(Stream& lane);
+  void reduce_tied(Stream& lane);
 
   // state.cpp
-  std::int64_t state_elements(const Layout& layout, const StateSpec& spec) const;
   void make_blocks(const StatePlan& plan, const Optimizer& optimizer);
+  void add_block(const Buffer& buffer, int number, int shard, const Item& item, std::int64_t state_at,
+                 const LocalParameter& local, const Optimizer& optimizer);
+  void count_squares();
+  bool counts(const Buffer& buffer, const LocalParameter& local) const;
   void fill_initial_state(Device& device);
   bool keeps_master() const;
-
-  // reduce.cpp
-  void reduce_data(Stream& stream);
-  void reduce_converted(const Buffer& buffer, Stream& stream);
-  void reduce_partial(Stream& stream);
-  void reduce_tied(Stream& stream);
 
   Options options_;
   HostContext& host_;
@@ -85,32 +117,22 @@ class Zero final : public DataParallel {
   DType working_ = DType::f32;
   DType message_ = DType::f32;
   Layout layout_;
-  DeviceMemory weight_memory_, gradient_memory_, scratch_memory_;
+  Sizes sizes_;
+  std::vector<std::int64_t> owned_at_;  ///< [buffers] first element of what this rank owns, in the memory of all that
+  DeviceMemory weight_memory_, gradient_memory_, wire_memory_, open_memory_, gathered_memory_, matrix_memory_;
   std::vector<DeviceMemory> state_memory_;  ///< [specs]
-  std::vector<View> weights_, gradients_;   ///< [parameters], local shapes
-  std::vector<bool> written_;               ///< [parameters]: in this step
+  std::vector<View> weights_, gradients_;   ///< [parameters], local shapes; where they are whole on every rank
+  std::vector<bool> written_;               ///< [parameters]: in this step, or micro-batch where gradients are sharded
+  std::vector<bool> summed_;                ///< [buffers]: the shard holds a sum of this step
+  Reducer reducer_;
+  Gathered gathered_;
+  std::vector<int> open_slot_;            ///< [groups] of the memory of open gradients, −1: not open
+  std::vector<std::uint64_t> slot_sums_;  ///< [slots] sums that must be finished before the slot is used again
+  std::vector<int> next_slot_;            ///< [pools]
   std::vector<Block> blocks_;
+  std::vector<Counted> counted_;
   std::vector<View> states_;  ///< [blocks · specs]
   std::uint64_t version_ = 0;
-};
-
-class Zero::Window {
- public:
-  Window(Communicator& group, Stream& lane) : group_(group), lane_(lane) {}
-  void add(Request request) {
-    Request& oldest = open_[next_++ % open_.size()];
-    group_.finish(oldest, lane_);
-    oldest = request;
-  }
-  void finish_all() {
-    for (std::size_t i = 0; i < open_.size(); ++i) add({});
-  }
-
- private:
-  Communicator& group_;
-  Stream& lane_;
-  std::array<Request, 4> open_{};
-  std::size_t next_ = 0;
 };
 
 }  // namespace espalier::parallel_zero

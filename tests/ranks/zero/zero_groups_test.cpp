@@ -36,10 +36,10 @@ TEST_P(ZeroGroups, PartialGradientsAreSummedOverTheTensorGroup) {
   std::vector<LocalParameter> partial, same;
   for (const LocalParameter& local : locals)
     (local.placement.copies == Copies::partial ? partial : same).push_back(local);
-  const Outcome parts = run_zero(GetParam(), "f32", optimizer, 1, {{}, world->split(0, world->rank(), "tensor"), {}},
-                                 *world, partial, world->rank());
+  const Outcome parts = run_zero({GetParam()}, optimizer, 1, {{}, world->split(0, world->rank(), "tensor"), {}}, *world,
+                                 partial, world->rank());
   const Outcome equal =
-      run_zero(GetParam(), "f32", optimizer, 1, {{}, world->split(0, world->rank(), "tensor"), {}}, *world, same, 0);
+      run_zero({GetParam()}, optimizer, 1, {{}, world->split(0, world->rank(), "tensor"), {}}, *world, same, 0);
   for (const Parameter& parameter : toy_parameters()) {
     const bool is_partial = parameter.shape.rank() == 1;
     double expected = 0;
@@ -65,16 +65,18 @@ TEST_P(ZeroGroups, TheTiedPairIsSummedAndCountedOnce) {
   const auto data_size = world->size() / 2;
   const int data_rank = world->rank() % data_size;
   ToyAdamW optimizer(DType::bf16);
-  Outcome outcomes[2];
-  for (int zero_stage : {0, 1}) {
+  Outcome outcomes[4];
+  for (int zero_stage : {0, 1, 2, 3}) {
     outcomes[zero_stage] =
-        run_zero(zero_stage, "f32", optimizer, 2,
+        run_zero({zero_stage}, optimizer, 2,
                  {world->split(stage, world->rank(), "data"), {}, world->split(data_rank, stage, "pipeline")}, *world,
                  locals, world->rank());
   }
-  EXPECT_EQ(outcomes[0].squares, outcomes[1].squares);
-  EXPECT_EQ(outcomes[0].weights, outcomes[1].weights);
-  EXPECT_EQ(outcomes[0].state, outcomes[1].state);
+  for (int first : {0, 2}) {
+    EXPECT_EQ(outcomes[first].squares, outcomes[first + 1].squares);
+    EXPECT_EQ(outcomes[first].weights, outcomes[first + 1].weights);
+    EXPECT_EQ(outcomes[first].state, outcomes[first + 1].state);
+  }
   const Outcome& outcome = outcomes[GetParam()];
   // Both stages write both shares here (0.25 and 0.75), so that the pair's sum is that of all ranks.
   for (int step = 0; step < 2; ++step) {
@@ -95,7 +97,7 @@ TEST_P(ZeroGroups, TheTiedPairIsSummedAndCountedOnce) {
   EXPECT_EQ(first, mine);
 }
 
-INSTANTIATE_TEST_SUITE_P(Stages, ZeroGroups, testing::Values(0, 1));
+INSTANTIATE_TEST_SUITE_P(Stages, ZeroGroups, testing::Values(0, 1, 2, 3));
 
 }  // namespace
 }  // namespace espalier

@@ -70,15 +70,22 @@ inline void collect_state(DataParallel& strategy, const std::vector<LocalParamet
   }
 }
 
-/// @param locals  of this rank; gradients come from `source` = (rank that stands for the micro-batch, micro-batches).
-inline Outcome run_zero(int stage, const std::string& reduce_dtype, Optimizer& optimizer, int steps, Groups groups,
-                        Communicator& world, const std::vector<LocalParameter>& locals, int gradient_rank,
-                        std::int64_t bucket_bytes = 4096) {
+struct ZeroSettings {
+  int stage = 1;
+  std::string reduce_dtype = "f32";
+  int micro_batches = 2;
+  std::map<std::string, ConfigValue::Data> more = {{"bucket_bytes", std::int64_t{4096}}};  ///< further options
+};
+
+/// @param locals  of this rank.  @param gradient_rank  whose gradients are written.
+inline Outcome run_zero(const ZeroSettings& settings, Optimizer& optimizer, int steps, Groups groups,
+                        Communicator& world, const std::vector<LocalParameter>& locals, int gradient_rank) {
   PlainBackend backend;
   TestHost host(backend, std::move(groups.data), std::move(groups.tensor), std::move(groups.pipeline));
-  const TestConfig config(
-      parallel_zero::kOptions,
-      {{"stage", std::int64_t{stage}}, {"reduce_dtype", reduce_dtype}, {"bucket_bytes", bucket_bytes}});
+  auto options = settings.more;
+  options["stage"] = std::int64_t{settings.stage};
+  options["reduce_dtype"] = settings.reduce_dtype;
+  const TestConfig config(parallel_zero::kOptions, options);
   parallel_zero::Zero zero(config.view(), host);
   StatePlan plan;
   plan.parameters = locals;
@@ -88,12 +95,10 @@ inline Outcome run_zero(int stage, const std::string& reduce_dtype, Optimizer& o
   Stream& stream = backend.device().lane(Lane::compute);
   fill_weights(zero, locals, stream);
 
-  std::size_t logical = 0;
-  for (const LocalParameter& local : locals)
-    logical = std::max(logical, static_cast<std::size_t>(local.parameter.index) + 1);
   Outcome outcome;
   for (int step = 0; step < steps; ++step) {
-    for (int m = 0; m < 2; ++m) write_gradients(zero, locals, m, gradient_rank, step, stream);
+    zero.begin({}, settings.micro_batches);
+    for (int m = 0; m < settings.micro_batches; ++m) write_gradients(zero, locals, m, gradient_rank, step, stream);
     zero.reduce(Do::reduce_gradients, stream);
     zero.reduce(Do::reduce_tied_gradients, stream);
     std::vector<double> slots(toy_parameters().size(), 0.0);
@@ -107,9 +112,11 @@ inline Outcome run_zero(int stage, const std::string& reduce_dtype, Optimizer& o
     zero.step(optimizer, {1e-2, &factor, &skip, step + 1}, stream);
   }
   for (std::size_t p = 0; p < locals.size(); ++p) {
+    zero.acquire(locals[p].parameter.layer, Need::all, stream);
     const View weight = zero.weight(static_cast<int>(p));
     auto& values = outcome.weights[std::string(locals[p].parameter.name)];
     for (std::int64_t i = 0; i < weight.elements(); ++i) values.push_back(load(weight, i));
+    zero.release(locals[p].parameter.layer, Need::all);
   }
   collect_state(zero, locals, world, stream, outcome);
   return outcome;

@@ -30,12 +30,14 @@ class LocalSgd final : public DataParallel {
     pieces_ = replica_->state();
   }
 
-  void acquire(int layer, Stream& stream) override { replica_->acquire(layer, stream); }
-  void release(int layer) override { replica_->release(layer); }
+  void acquire(int layer, Need need, Stream& stream) override { replica_->acquire(layer, need, stream); }
+  void release(int layer, Need need) override { replica_->release(layer, need); }
   View weight(int parameter) const override { return replica_->weight(parameter); }
   std::uint64_t weight_version() const override { return replica_->weight_version(); }
   GradientSlot gradient(int parameter, int micro_batch) override { return replica_->gradient(parameter, micro_batch); }
-  void written(int layer, int micro_batch, Stream& stream) override { replica_->written(layer, micro_batch, stream); }
+  void written(int layer, int micro_batch, Half half, Stream& stream) override {
+    replica_->written(layer, micro_batch, half, stream);
+  }
 
   /// The step's factor divides by the samples of all ranks; a rank that steps alone has only its own share of them.
   void reduce(Do what, Stream& stream) override {

@@ -81,7 +81,7 @@ inline void write_gradients(DataParallel& strategy, const std::vector<LocalParam
   int last = -1;
   for (const LocalParameter& local : locals) last = std::max(last, local.parameter.layer);
   for (int layer = last; layer >= 0; --layer) {
-    strategy.acquire(layer, stream);
+    strategy.acquire(layer, Need::all, stream);
     for (std::size_t p = 0; p < locals.size(); ++p) {
       if (locals[p].parameter.tied && (layer == last || layer == 0)) {
         write(p, layer == last ? 0.25f : 0.75f);
@@ -89,8 +89,8 @@ inline void write_gradients(DataParallel& strategy, const std::vector<LocalParam
         write(p, 1.0f);
       }
     }
-    strategy.written(layer, micro_batch, stream);
-    strategy.release(layer);
+    for (const Half half : {Half::input, Half::weight}) strategy.written(layer, micro_batch, half, stream);
+    strategy.release(layer, Need::all);
   }
 }
 

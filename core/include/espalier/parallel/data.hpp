@@ -28,9 +28,21 @@ struct StatePlan {
   int end_layer = 0;
 };
 
+/// The gradients of a layer that are queued together: `input` those of vectors (norms, biases), `weight` those of matrices
+/// (docs/architecture.md section 8, "Split backward").
+enum class Half : std::uint8_t { input, weight };
+
+/// What a layer's work reads of its weights. Tables are the embeddings and the untied head's matrix.
+enum class Need : std::uint8_t { all, all_but_tables, tables };
+struct LayerUse {
+  int layer = 0;
+  Need need = Need::all;
+};
+
 /// The bytes a plan asks for, by purpose.
 struct StateBytes {
   std::size_t weights = 0, gradients = 0, optimizer = 0, scratch = 0;
+  std::vector<MemoryUse> parts;  ///< by name: padding within the first three, and all that makes up scratch
   std::size_t total() const { return weights + gradients + optimizer + scratch; }
 };
 
@@ -47,7 +59,7 @@ struct StatePiece {
 
 /// How parameters, gradients and optimizer state are stored, reduced, gathered and released over the data group.
 ///
-/// Order of a step: for each micro-batch acquire → (gradient, written) → release; reduce(reduce_gradients),
+/// Order of a step: begin; for each micro-batch acquire → (gradient, written) → release; reduce(reduce_gradients),
 /// reduce(reduce_tied_gradients); squares; the world agrees on the verdict; step. Collective calls come in the same order on all
 /// ranks of the data group.
 class ESPALIER_API DataParallel {
@@ -61,20 +73,25 @@ class ESPALIER_API DataParallel {
   /// Reserves memory, zeroed. The plan's spans stay valid for the life of this object.
   virtual void bind(const StatePlan& plan, const Optimizer& optimizer, Backend& backend) = 0;
 
+  /// A list of instructions begins that will acquire `uses` in this order (an announcement: for gathering ahead).
+  /// @param uses  kept by the caller until the next begin.  @param micro_batches  that write gradients; 0: none do.
+  virtual void begin(std::span<const LayerUse> /*uses*/, int /*micro_batches*/) {}
   /// Makes the working weights of a layer whole until release. Other layers may stay whole too.
-  virtual void acquire(int layer, Stream& stream) = 0;
-  virtual void release(int layer) = 0;
+  virtual void acquire(int layer, Need need, Stream& stream) = 0;
+  virtual void release(int layer, Need need) = 0;
   /// Working weights [local shape]; valid between acquire and release of its layer.
   /// @param parameter  position in the plan's list, here and below.
   virtual View weight(int parameter) const = 0;
-  /// Changes whenever weights change: the version kernels may key packed copies on. Never 0.
+  /// Changes whenever weights change: the version kernels may key packed copies on. 0: the same memory holds one layer after
+  /// another, so nothing may be kept.
   virtual std::uint64_t weight_version() const = 0;
 
   /// Asked before each weight gradient. A parameter that is written several times in a micro-batch (the tied embedding, a head
   /// worked off in chunks) is asked for each time; the answer accounts for that.
   virtual GradientSlot gradient(int parameter, int micro_batch) = 0;
-  /// All gradients of the layer for this micro-batch have been queued on `stream`.
-  virtual void written(int layer, int micro_batch, Stream& stream) = 0;
+  /// All gradients of this half of the layer have been queued on `stream` for this micro-batch. The tied embedding belongs to
+  /// layer 0 where that is held. Of each half, one layer at a time is being written.
+  virtual void written(int layer, int micro_batch, Half half, Stream& stream) = 0;
   /// reduce_gradients: data group, then tensor partials. reduce_tied_gradients: first and last stage.
   virtual void reduce(Do what, Stream& stream) = 0;
   /// slots[parameter.index] += Σ g² of what this rank owns: over all ranks each logical element is counted exactly once.

@@ -1,7 +1,6 @@
 // Where gradients are written, and the sums of a step in their order: data group, then what is partial over the tensor
 // group, then the tied pair.
 #include <algorithm>
-#include <string>
 
 #include "window.hpp"
 #include "zero.hpp"
@@ -37,12 +36,7 @@ View Zero::open_gradient(const Buffer& buffer) {
     slot = first_slot(sizes_.open, group.pool) + next_slot_[pool];
     next_slot_[pool] = (next_slot_[pool] + 1) % sizes_.open.count[pool];
     for (std::size_t g = 0; g < open_slot_.size(); ++g) {
-      const bool taken = open_slot_[g] == slot && static_cast<int>(g) != buffer.group;
-      if (!taken) continue;
-      throw PluginError(
-          "parallel_zero: the schedule writes gradients of layer " + std::to_string(group.layer) +
-          " before those of layer " + std::to_string(layout_.groups[g].layer) +
-          " are complete; stages 2 and 3 reduce one layer after the other: use parallel.data.stage 0 or 1");
+      ESPALIER_ASSERT(open_slot_[g] != slot || static_cast<int>(g) == buffer.group);  // one layer at a time
     }
     reducer_.finish_until(slot_sums_[static_cast<std::size_t>(slot)]);
     Device& device = backend_->device();
@@ -52,9 +46,15 @@ View Zero::open_gradient(const Buffer& buffer) {
   return View::vector(open_memory_.data() + static_cast<std::size_t>(at) * sizeof(float), buffer.elements, DType::f32);
 }
 
-void Zero::written(int layer, int, Half half, Stream& stream) {
+void Zero::written(int layer, int micro_batch, Half half, Stream& stream) {
   const int group = layout_.find(layer, half);
-  if (group >= 0 && shards_gradients()) reduce_group(group, stream);
+  if (group < 0 || data_.size() == 1) return;
+  if (shards_gradients()) {
+    reduce_group(group, stream);
+  } else if (options_.overlap && micro_batch + 1 == micro_batches_) {
+    start_whole(group, stream);
+  }
+  if (!reducer_.idle()) data_.done({});  // moves what is on its way
 }
 
 /// One micro-batch of a layer's half, onto the shard's sums.
@@ -80,8 +80,30 @@ void Zero::reduce_group(int number, Stream& stream) {
     summed_[index] = true;
   }
   open_slot_[static_cast<std::size_t>(number)] = -1;
+  if (options_.overlap) return;
   reducer_.finish_all();
   device.order(device.lane(Lane::data), stream);
+}
+
+/// The last micro-batch of a step is in the accumulators of this half of a layer.
+void Zero::start_whole(int number, Stream& stream) {
+  const BufferGroup& group = layout_.groups[static_cast<std::size_t>(number)];
+  Device& device = backend_->device();
+  for (const int b : group.buffers) {
+    const Buffer& buffer = layout_.buffers[static_cast<std::size_t>(b)];
+    for (const Item& item : buffer.items) {
+      const auto p = static_cast<std::size_t>(item.parameter);
+      // Nobody wrote it in this step, and what is there is of the last one.
+      if (!written_[p] && !written_in_parts(parameters_[p].parameter)) device.fill_zero(gradients_[p], stream);
+      written_[p] = true;
+    }
+    summed_[static_cast<std::size_t>(b)] = true;
+  }
+  device.order(stream, device.lane(Lane::data));
+  if (data_.size() == 1) return;
+  for (const int b : group.buffers) {
+    reducer_.start(b, whole_gradient(layout_.buffers[static_cast<std::size_t>(b)]), false);
+  }
 }
 
 void Zero::reduce(Do what, Stream& stream) {
@@ -112,16 +134,11 @@ void Zero::finish_gradients(Stream& stream) {
     reducer_.finish_all();
     return;
   }
-  for (std::size_t p = 0; p < parameters_.size(); ++p) {
-    // Nobody wrote it in this step, and what is there is of the last one.
-    if (!written_[p] && !written_in_parts(parameters_[p].parameter)) device.fill_zero(gradients_[p], stream);
-    written_[p] = true;
+  for (std::size_t g = 0; g < layout_.groups.size(); ++g) {
+    const bool started = summed_[static_cast<std::size_t>(layout_.groups[g].buffers.front())];
+    if (!started) start_whole(static_cast<int>(g), stream);
   }
   device.order(stream, lane);
-  if (data_.size() == 1) return;
-  for (std::size_t b = 0; b < layout_.buffers.size(); ++b) {
-    reducer_.start(static_cast<int>(b), whole_gradient(layout_.buffers[b]), false);
-  }
   reducer_.finish_all();
 }
 

@@ -26,6 +26,7 @@ Options read_options(const ConfigView& config) {
   if (dtype == "f32") options.reduce_dtype = DType::f32;
   if (dtype == "bf16") options.reduce_dtype = DType::bf16;
   options.bucket_bytes = config.integer("bucket_bytes");
+  options.overlap = config.boolean("overlap");
   options.prefetch = static_cast<int>(config.integer("prefetch"));
   options.keep_gathered = static_cast<int>(config.integer("keep_gathered"));
   return options;

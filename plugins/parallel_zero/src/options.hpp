@@ -21,6 +21,8 @@ inline constexpr OptionSpec kOptions[] = {
      kNoLimit, "auto|f32|bf16"},
     {"bucket_bytes", OptionType::integer, "67108864",
      "scratch for gradients on the wire in another dtype than f32, bytes", 4096, 1099511627776.0},
+    {"overlap", OptionType::boolean, "true",
+     "sums travel while backward goes on, weights while the next forward does; costs memory at stages 2 and 3"},
     {"prefetch", OptionType::integer, "1", "stage 3: layers gathered ahead of their use", 0, 64},
     {"keep_gathered", OptionType::integer, "1",
      "stage 3: further layers that may stay gathered between uses; 0: each use gathers", 0, 1e6},
@@ -33,6 +35,7 @@ struct Options {
   bool reduce_once = false;           ///< stage 2 with reduce = "step"
   std::optional<DType> reduce_dtype;  ///< none: the optimizer's
   std::int64_t bucket_bytes = std::int64_t{64} << 20;
+  bool overlap = true;
   int prefetch = 1;
   int keep_gathered = 1;
 };

@@ -38,6 +38,27 @@ Padding padding_of(const Layout& layout, int rank, int ranks) {
 
 }  // namespace
 
+/// A tied embedding on a single stage is written by the head's chunk first and by the embedding's last, in memory of
+/// its own kind: for one micro-batch after the other.
+void Zero::check_tied_order(std::span<const Instruction> schedule) const {
+  int last = 0;
+  for (const Instruction& at : schedule) last = std::max(last, at.chunk);
+  if (pipeline_.size() > 1 || last == 0) return;
+  int open = -1;  // micro-batch that the head has written and the embedding has not
+  for (const Instruction& at : schedule) {
+    if (at.what != Do::backward && at.what != Do::backward_input) continue;
+    if (at.chunk == last && open >= 0) {
+      throw ConfigError("parallel.data.stage: the schedule computes the head's gradients of micro-batch " +
+                        std::to_string(at.micro_batch) + " before the embedding's of micro-batch " +
+                        std::to_string(open) +
+                        "; stages 2 and 3 reduce a tied embedding after each micro-batch: use stage 0 or 1, an untied "
+                        "head, or another schedule");
+    }
+    if (at.chunk == last) open = at.micro_batch;
+    if (at.chunk == 0) open = -1;
+  }
+}
+
 void Zero::check(const StatePlan& plan, const Optimizer& optimizer) const {
   if (plan.precision.accumulate != DType::f32) {
     throw ConfigError("parallel_zero: gradients are accumulated in f32, the optimizer asks for " +
@@ -52,6 +73,9 @@ void Zero::check(const StatePlan& plan, const Optimizer& optimizer) const {
                       std::string(name_of(plan.precision.working)) +
                       " working weights the optimizer must declare an f32 state \"master\"");
   }
+  const bool tied = std::any_of(plan.parameters.begin(), plan.parameters.end(),
+                                [](const LocalParameter& local) { return local.parameter.tied; });
+  if (tied && shards_gradients()) check_tied_order(plan.schedule);
   for (const LocalParameter& local : plan.parameters) {
     if (local.placement.dim >= 0 && optimizer.unit(local.parameter) == Unit::tensor) {
       throw ConfigError("parallel_zero: the optimizer works on whole matrices (" + std::string(local.parameter.name) +
@@ -67,11 +91,11 @@ std::int64_t Zero::reduced_elements(const Buffer& buffer) const {
   return whole ? buffer.elements : shard_of(buffer, data_.size());
 }
 
-/// Elements of a bucket of messages that are not f32: a multiple of the ranks.
+/// Elements of one bucket of messages that are not f32: a multiple of the ranks.
 std::int64_t Zero::bucket_elements(const Layout& layout, DType message) const {
   std::int64_t largest = 0;
   for (const Buffer& buffer : layout.buffers) largest = std::max(largest, buffer.elements);
-  const std::int64_t limit = options_.bucket_bytes / static_cast<std::int64_t>(size_of(message));
+  const std::int64_t limit = options_.bucket_bytes / segments() / static_cast<std::int64_t>(size_of(message));
   return std::min(largest, std::max<std::int64_t>(limit / data_.size(), 1) * data_.size());
 }
 
@@ -89,11 +113,11 @@ Zero::Sizes Zero::sizes(const Layout& layout, DType message) const {
   sizes.gradients = shards_gradients() ? layout.elements / ranks : layout.elements;
   if (!shards_gradients()) sizes.matrix = 0;
   if (ranks > 1 && message != DType::f32) {
-    const auto bytes = bucket_elements(layout, message) * static_cast<std::int64_t>(size_of(message));
+    const auto bytes = segments() * bucket_elements(layout, message) * static_cast<std::int64_t>(size_of(message));
     sizes.wire = (bytes + 3) / 4;
   }
   if (pipeline_.size() > 1) sizes.wire = std::max(sizes.wire, std::min(tied, options_.bucket_bytes / 4));
-  if (shards_gradients()) sizes.open = plan_slots(layout, 1);
+  if (shards_gradients()) sizes.open = plan_slots(layout, options_.overlap ? 2 : 1);
   if (shards_weights()) sizes.gathered = plan_slots(layout, 1 + options_.prefetch + options_.keep_gathered);
   return sizes;
 }

@@ -149,10 +149,11 @@ std::vector<StatePiece> Zero::state() {
 }
 
 void Zero::refresh(Stream& stream) {
+  sync(stream);
   for (const Block& block : blocks_) {
     if (block.working) backend_->kernels().elementwise->add(block.master, View{}, block.working, stream);
   }
-  gather_weights(stream);
+  spread_weights(true, stream);
   version_ += 1;
 }
 

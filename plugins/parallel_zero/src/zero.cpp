@@ -93,9 +93,13 @@ void Zero::bind_movers() {
   reducer.message = message_;
   reducer.wire = wire_memory_.data();
   reducer.segment_elements = bucket_elements(layout_, message_);
+  reducer.segments = segments();
   reducer.shards = gradient_memory_.data();
   reducer_.bind(reducer);
-  if (!shards_weights()) return;
+  if (!shards_weights()) {
+    whole_weights_.bind({&layout_, &data_, &backend_->device(), working_, weight_memory_.data(), shards_state()});
+    return;
+  }
   Gathered::Setup gathered;
   gathered.layout = &layout_;
   gathered.group = &data_;
@@ -110,12 +114,17 @@ void Zero::bind_movers() {
   gathered_.bind(gathered);
 }
 
-void Zero::begin(std::span<const LayerUse> uses, int) {
+void Zero::begin(std::span<const LayerUse> uses, int micro_batches) {
+  micro_batches_ = micro_batches;
   if (shards_weights()) gathered_.begin(uses);
 }
 
 void Zero::acquire(int layer, Need need, Stream& stream) {
-  if (shards_weights()) gathered_.acquire(layer, need, stream);
+  if (shards_weights()) {
+    gathered_.acquire(layer, need, stream);
+  } else {
+    whole_weights_.acquire(layer, stream);
+  }
 }
 
 void Zero::release(int layer, Need need) {
@@ -139,6 +148,7 @@ void Zero::squares(double* slots, Stream& stream) {
 }
 
 void Zero::step(Optimizer& optimizer, const StepInputs& inputs, Stream& stream) {
+  sync(stream);  // what no forward has used
   const bool matrices_apart = shards_gradients();
   if (matrices_apart) update_matrices(optimizer, inputs, stream);
   for (const Block& block : blocks_) {
@@ -152,7 +162,7 @@ void Zero::step(Optimizer& optimizer, const StepInputs& inputs, Stream& stream) 
     written_[p] = false;
   }
   summed_.assign(summed_.size(), false);
-  gather_weights(stream);
+  spread_weights(!options_.overlap, stream);
   version_ += 1;
 }
 
@@ -194,29 +204,19 @@ void Zero::update_matrices(Optimizer& optimizer, const StepInputs& inputs, Strea
   }
 }
 
-/// Brings what the owners have updated to everyone.
-void Zero::gather_weights(Stream& stream) {
+/// What the owners have updated becomes everyone's: at once, or when it is used.
+void Zero::spread_weights(bool at_once, Stream& stream) {
   if (data_.size() == 1) return;
   if (shards_weights()) {
     gathered_.drop();
     return;
   }
-  Stream& lane = backend_->device().lane(Lane::data);
-  backend_->device().order(stream, lane);
-  Window window(data_, lane);
-  for (const Buffer& buffer : layout_.buffers) {
-    const View whole = View::vector(weight_memory_.data() + static_cast<std::size_t>(buffer.at) * size_of(working_),
-                                    buffer.elements, working_);
-    if (buffer.owner >= 0) {
-      window.add(data_.start_broadcast(whole, buffer.owner, lane));
-    } else if (shards_state()) {
-      const std::int64_t shard = shard_of(buffer, data_.size());
-      const View own = whole.flat_range(shard * data_.rank(), shard * (data_.rank() + 1));
-      window.add(data_.start_all_gather(own, whole, lane));
-    }
-  }
-  window.finish_all();
-  backend_->device().order(lane, stream);
+  whole_weights_.changed();
+  if (at_once) whole_weights_.gather(stream);
+}
+
+void Zero::sync(Stream& stream) {
+  if (!shards_weights()) whole_weights_.gather(stream);
 }
 
 }  // namespace espalier::parallel_zero

@@ -10,6 +10,7 @@
 #include "options.hpp"
 #include "reducer.hpp"
 #include "slots.hpp"
+#include "whole_weights.hpp"
 
 namespace espalier::parallel_zero {
 
@@ -43,8 +44,8 @@ class Zero final : public DataParallel {
 
   std::vector<StatePiece> state() override;
   void refresh(Stream& stream) override;
-  bool replicas_equal() const override { return true; }
-  void sync(Stream&) override {}
+  bool replicas_equal() const override { return data_.size() == 1 || shards_weights() || whole_weights_.equal(); }
+  void sync(Stream& stream) override;
 
  private:
   /// The part of one parameter that lies in one shard: what one call of the optimizer updates.
@@ -78,14 +79,16 @@ class Zero final : public DataParallel {
   bool ties() const;
   void bind_views();
   void bind_movers();
-  void gather_weights(Stream& stream);
+  void spread_weights(bool at_once, Stream& stream);
   void update_matrices(Optimizer& optimizer, const StepInputs& inputs, Stream& stream);
   void update(const Block& block, Optimizer& optimizer, const StepInputs& inputs, Stream& stream);
 
   // plan.cpp
   void check(const StatePlan& plan, const Optimizer& optimizer) const;
+  void check_tied_order(std::span<const Instruction> schedule) const;
   DType message(const Precision& precision) const { return options_.reduce_dtype.value_or(precision.message); }
   std::int64_t reduced_elements(const Buffer& buffer) const;
+  int segments() const { return options_.overlap ? 4 : 1; }
   std::int64_t bucket_elements(const Layout& layout, DType message) const;
   Sizes sizes(const Layout& layout, DType message) const;
   std::int64_t state_elements(const Layout& layout, const StateSpec& spec) const;
@@ -93,6 +96,7 @@ class Zero final : public DataParallel {
   // gradients.cpp
   View open_gradient(const Buffer& buffer);
   void reduce_group(int group, Stream& stream);
+  void start_whole(int group, Stream& stream);
   View whole_gradient(const Buffer& buffer) const;
   View reduced_gradient(const Buffer& buffer) const;
   void finish_gradients(Stream& stream);
@@ -126,6 +130,8 @@ class Zero final : public DataParallel {
   std::vector<bool> summed_;                ///< [buffers]: the shard holds a sum of this step
   Reducer reducer_;
   Gathered gathered_;
+  WholeWeights whole_weights_;
+  int micro_batches_ = 0;                 ///< of this step; 0: not known
   std::vector<int> open_slot_;            ///< [groups] of the memory of open gradients, −1: not open
   std::vector<std::uint64_t> slot_sums_;  ///< [slots] sums that must be finished before the slot is used again
   std::vector<int> next_slot_;            ///< [pools]

@@ -36,7 +36,8 @@ std::string recipe_text(const std::string& run_dir, const std::string& backend, 
   text += "[train]\ntrain_samples = 64\nglobal_batch_size = 8\nmicro_batch_size = 2\nlr = 1e-3\nlr_decay_style = \"constant\"\nthreads = 1\n";
   text += "[optimizer]\nplugin = \"" + optimizer + "\"\n[backend]\nplugin = \"" + backend + "\"\n";
   text += "[data]\nplugin = \"synthetic\"\n[tokenizer]\nplugin = \"bytes\"\n[plugins]\nsearch_path = [\"" ESPALIER_PLUGIN_DIR "\"]\n";
-  if (ranks > 1) text += "[parallel.data]\nplugin = \"parallel_zero\"\nstage = 1\n";
+  const std::string stage = split == "stage2" ? "2" : split == "stage3" ? "3" : "1";
+  if (ranks > 1) text += "[parallel.data]\nplugin = \"parallel_zero\"\nstage = " + stage + "\n";
   if (split == "tensor") text += "[parallel.tensor]\nplugin = \"parallel_tensor\"\nsequence_parallel = true\nsize = " + std::to_string(ranks) + "\n";
   if (split == "pipeline") text += "[parallel.pipeline]\nplugin = \"parallel_pipeline\"\nschedule = \"zero_bubble\"\nsize = " + std::to_string(ranks) + "\n";
   return text;
@@ -45,7 +46,7 @@ std::string recipe_text(const std::string& run_dir, const std::string& backend, 
 struct Case {
   const char* backend;
   const char* optimizer;
-  const char* split = "data";  ///< what several ranks share: batches, layers ("tensor"), or the model ("pipeline")
+  const char* split = "data";  ///< what several ranks share: batches (also "stage2", "stage3"), layers ("tensor"), or the model ("pipeline")
 };
 
 class HeapInSteps : public testing::TestWithParam<Case> {};
@@ -76,7 +77,9 @@ TEST_P(HeapInSteps, OurLibrariesMakeNone) {
 INSTANTIATE_TEST_SUITE_P(Providers, HeapInSteps,
                          testing::Values(Case{"reference", "optim_fp32"}, Case{"kernels_fused", "optim_bf16"},
                                          Case{"kernels_fused", "optim_bf16", "tensor"},
-                                         Case{"kernels_fused", "optim_bf16", "pipeline"}),
+                                         Case{"kernels_fused", "optim_bf16", "pipeline"},
+                                         Case{"kernels_fused", "optim_bf16", "stage2"},
+                                         Case{"kernels_fused", "optim_bf16", "stage3"}),
                          [](const auto& test) { return std::string(test.param.backend) + "_" + test.param.split; });
 
 // The watch itself: it must see what it is meant to see.

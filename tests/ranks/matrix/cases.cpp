@@ -5,7 +5,7 @@
 namespace espalier::testing_support {
 namespace {
 
-constexpr int kStages[] = {0, 1};
+constexpr int kStages[] = {0, 1, 2, 3};
 constexpr const char* kSchedules[] = {"gpipe", "1f1b", "interleaved", "zero_bubble"};
 
 std::vector<MatrixCase> grids() {

@@ -210,6 +210,32 @@ TEST(ZeroOptions, RefusesWhatCannotBe) {
   EXPECT_EQ(refusal({{"stage", std::int64_t{2}}, {"reduce", std::string("step")}}), "accepted");
 }
 
+// Two chunks on one stage: the head's gradient of micro-batch 1 would overwrite that of 0.
+TEST(ZeroOptions, RefusesTiedGradientsThatMixMicroBatches) {
+  const auto world = make_world_communicator();
+  PlainBackend backend;
+  TestHost host(backend, world->split(0, world->rank(), "data"));
+  const TestConfig config(parallel_zero::kOptions, {{"stage", std::int64_t{2}}});
+  const auto locals = whole(toy_parameters());
+  const auto bind = [&](std::vector<Instruction> schedule) {
+    parallel_zero::Zero zero(config.view(), host);
+    ToyAdamW optimizer(DType::f32);
+    StatePlan plan;
+    plan.parameters = locals;
+    plan.precision = optimizer.precision();
+    plan.schedule = schedule;
+    zero.bind(plan, optimizer, backend);
+  };
+  const Instruction head0{Do::backward, 0, 1, 0}, head1{Do::backward, 1, 1, 0};
+  const Instruction embedding0{Do::backward, 0, 0, 0}, embedding1{Do::backward, 1, 0, 0};
+  bind({head0, embedding0, head1, embedding1});
+  if (world->size() == 1) {
+    bind({head0, head1, embedding0, embedding1});
+  } else {
+    EXPECT_THROW(bind({head0, head1, embedding0, embedding1}), ConfigError);
+  }
+}
+
 TEST(ZeroOptions, RefusesSplitMatricesForAnOptimizerOfWholeOnes) {
   PlainBackend backend;
   TestHost host(backend);

@@ -259,7 +259,7 @@ bool Executor::has_head() const {
 }
 
 StateBytes Executor::state_bytes(std::span<const Walk> walks, const Optimizer& optimizer) const {
-  const auto planned = impl_->plan(walks);
+  auto planned = impl_->plan(walks);
   return impl_->data().plan(impl_->state_plan(planned), optimizer);
 }
 
@@ -269,7 +269,7 @@ std::size_t Executor::arena_bytes(std::span<const Walk> walks) const {
 }
 
 MemoryNeeds Executor::memory_needs(std::span<const Walk> walks, const Optimizer& optimizer) const {
-  const auto planned = impl_->plan(walks);
+  auto planned = impl_->plan(walks);
   return {impl_->data().plan(impl_->state_plan(planned), optimizer), impl_->arena_peak(planned, walks).first};
 }
 

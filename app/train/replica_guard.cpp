@@ -140,14 +140,14 @@ void ReplicaGuard::hash_own(std::uint64_t* hashes) {
   for (const int i : replicas_.by_layer) {
     const Copy& copy = replicas_.copies[static_cast<std::size_t>(i)];
     if (copy.layer != whole) {
-      if (whole >= 0) data.release(whole);
-      if (copy.layer >= 0) data.acquire(copy.layer, stream);
+      if (whole >= 0) data.release(whole, Need::all);
+      if (copy.layer >= 0) data.acquire(copy.layer, Need::all, stream);
       whole = copy.layer;
       parts_.backend->device().wait(stream);
     }
     hashes[i] = hash(copy.layer >= 0 ? data.weight(copy.parameter) : copy.data);
   }
-  if (whole >= 0) data.release(whole);
+  if (whole >= 0) data.release(whole, Need::all);
 }
 
 std::uint64_t ReplicaGuard::hash(const View& view) {
@@ -198,7 +198,7 @@ void ReplicaGuard::send_copy(const Replicated& what, const Difference& differenc
   const Copy& copy =
       replicas_.copies[static_cast<std::size_t>(what.slots[static_cast<std::size_t>(own - what.ranks.begin())])];
   Stream& stream = parts_.backend->device().lane(Lane::compute);
-  if (copy.layer >= 0) parts_.data->acquire(copy.layer, stream);
+  if (copy.layer >= 0) parts_.data->acquire(copy.layer, Need::all, stream);
   const View view = copy.layer >= 0 ? parts_.data->weight(copy.parameter) : copy.data;
   ESPALIER_ASSERT(view.contiguous());
   const int source = difference.good.front();
@@ -207,7 +207,7 @@ void ReplicaGuard::send_copy(const Replicated& what, const Difference& differenc
   } else if (std::ranges::find(difference.odd, world.rank()) != difference.odd.end()) {
     world.finish(world.start_receive(view.flat(), source, kTag, stream), stream);
   }
-  if (copy.layer >= 0) parts_.data->release(copy.layer);
+  if (copy.layer >= 0) parts_.data->release(copy.layer, Need::all);
 }
 
 std::string ReplicaGuard::text_of(const Difference& difference, std::span<const RunNumber> numbers) const {

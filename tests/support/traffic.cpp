@@ -37,6 +37,17 @@ std::int64_t vocabulary_elements(const TrafficFacts& facts) {
   return facts.model.vocab * facts.model.hidden / facts.grid.tensor;
 }
 
+/// Elements that stage 3 gathers once for a micro-batch, not twice: the head does forward and backward in one use, and
+/// the embedding's backward reads no table. A tied table on one stage is used by both.
+std::int64_t gathered_once(const TrafficFacts& facts) {
+  const Share share = share_of(facts);
+  std::int64_t elements = share.head ? 2 * facts.model.hidden : 0;
+  if (facts.model.tied_head && share.embedding && share.head) return elements;
+  if (share.embedding) elements += vocabulary_elements(facts) + facts.model.positions * facts.model.hidden;
+  if (share.head) elements += vocabulary_elements(facts);
+  return elements;
+}
+
 void add_data_traffic(const TrafficFacts& facts, Traffic& traffic) {
   const std::int64_t d = facts.grid.data, m = facts.micro_batches, g = facts.reduced_bytes, w = facts.working_bytes;
   const std::int64_t one_way = rank_parameters(facts) * (d - 1) / d;  // elements
@@ -51,7 +62,7 @@ void add_data_traffic(const TrafficFacts& facts, Traffic& traffic) {
       break;
     default:  // a gather for the forward and one for the backward pass of every micro-batch
       traffic.data_gradients = m * one_way * g;
-      traffic.data_weights = 2 * m * one_way * w;
+      traffic.data_weights = m * (2 * one_way - gathered_once(facts) * (d - 1) / d) * w;
   }
 }
 

@@ -99,11 +99,12 @@ std::vector<TrafficCase> traffic_cases() {
   add([](TrafficCase& at) { at.tensor = 4, at.sequence_parallel = true; });
   add([](TrafficCase& at) { at.pipeline = 4; });
   add([](TrafficCase& at) { at.pipeline = 2, at.schedule = "interleaved"; });
-  for (const int zero : {0, 1}) {
+  for (const int zero : {0, 1, 2, 3}) {
     add([&](TrafficCase& at) { at.data = 4, at.zero = zero; });
   }
+  add([](TrafficCase& at) { at.data = 4, at.zero = 2, at.reduce_per_step = true; });
   add([](TrafficCase& at) { at.tensor = at.pipeline = 2, at.scatter_gather = true; });
-  for (const int zero : {0, 1}) {
+  for (const int zero : {0, 1, 2, 3}) {
     add([&](TrafficCase& at) {
       at.tensor = at.pipeline = at.data = 2;
       at.schedule = "zero_bubble";

@@ -58,6 +58,7 @@ GuardedRun::GuardedRun(Communicator& world, const std::string& name)
   tables_["backend"]["plugin"] = "\"kernels_fused\"";
   tables_["data"]["plugin"] = "\"synthetic\"";
   tables_["parallel.data"]["plugin"] = "\"parallel_zero\"";
+  tables_["parallel.data"]["overlap"] = "false";  // damage done between steps must not be gathered away
   tables_["guard"]["interval"] = "1";
 }
 

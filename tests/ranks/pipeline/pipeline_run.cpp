@@ -100,9 +100,13 @@ int PipelineRun::position_of(std::string_view name) {
 std::vector<std::byte> PipelineRun::tied_copy() {
   const int position = position_of("word_embeddings.weight");
   if (position < 0) return {};
+  const int layer = executor().parameters()[static_cast<std::size_t>(position)].parameter.layer;
+  data_->acquire(layer, Need::all, rig_.stream());
   const View weight = data_->weight(position);
   const auto* begin = static_cast<const std::byte*>(weight.data);
-  return {begin, begin + weight.bytes()};
+  std::vector<std::byte> copy(begin, begin + weight.bytes());
+  data_->release(layer, Need::all);
+  return copy;
 }
 
 RunResult run_steps(Communicator& world, const RunOptions& options, int steps) {

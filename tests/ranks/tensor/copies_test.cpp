@@ -36,6 +36,7 @@ void expect_equal_copies(LayoutRun& run) {
     std::memcpy(&own.back(), &value, sizeof value);
     names.push_back(std::string(local.parameter.name) + " " + std::string(what));
   };
+  run.data().sync(run.stream());
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     add(parameters[p], "weight", run.data().weight(static_cast<int>(p)));
   }

@@ -1,6 +1,7 @@
 // A few steps of parallel_zero on the toy model, and everything they leave behind.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -57,16 +58,19 @@ inline void collect_state(DataParallel& strategy, const std::vector<LocalParamet
       at = end + 1;
     }
   }
-  for (auto& [key, sum] : values) {
-    auto& count = writers[key];
-    const auto everywhere = [&](std::vector<double>& x) {
-      const View view = View::vector(x.data(), std::ssize(x), DType::f64);
-      world.finish(world.start_all_reduce(view, Reduce::sum_rank_order, stream), stream);
-    };
-    everywhere(sum);
-    everywhere(count);
-    for (double n : count) EXPECT_EQ(n, 1.0) << key << ": every element is written by one rank";
-    outcome.state[key].assign(sum.begin(), sum.end());
+  std::vector<double> all;  // one message: ranks outnumber cores
+  for (const auto& [key, sum] : values) {
+    all.insert(all.end(), sum.begin(), sum.end());
+    all.insert(all.end(), writers[key].begin(), writers[key].end());
+  }
+  const View view = View::vector(all.data(), std::ssize(all), DType::f64);
+  world.finish(world.start_all_reduce(view, Reduce::sum_rank_order, stream), stream);
+  auto at = all.begin();
+  for (const auto& [key, sum] : values) {
+    const auto n = std::ssize(sum);
+    outcome.state[key].assign(at, at + n);
+    EXPECT_EQ(std::count(at + n, at + 2 * n, 1.0), n) << key << ": every element is written by one rank";
+    at += 2 * n;
   }
 }
 

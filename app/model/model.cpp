@@ -32,7 +32,7 @@ Model::Model(const ModelContext& context, std::span<const LayerRange> parts, std
   }
   if (embedding_.position >= 0) {
     positions_.resize(static_cast<std::size_t>(tokens));
-    positions_memory_ = context_.device->reserve(positions_.size() * sizeof(std::int32_t), "activations");
+    positions_memory_ = context_.device->reserve(positions_.size() * sizeof(std::int32_t), "tables");
   }
 }
 

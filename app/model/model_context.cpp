@@ -29,7 +29,7 @@ DeviceMemory load_slopes(ModelContext& context) {
   std::vector<float> slopes(static_cast<std::size_t>(context.shape->heads));
   alibi_slopes(context.shape->heads, slopes.data());
   DeviceMemory memory =
-      context.device->reserve(static_cast<std::size_t>(context.own_heads) * sizeof(float), "activations");
+      context.device->reserve(static_cast<std::size_t>(context.own_heads) * sizeof(float), "tables");
   context.device->copy(View::vector(slopes.data() + context.first_head, context.own_heads, DType::f32),
                        View::vector(memory.data(), context.own_heads, DType::f32), *context.stream);
   context.device->wait(*context.stream);

@@ -9,6 +9,7 @@
 #include <map>
 #include <numeric>
 
+#include "telemetry/rank_text.hpp"
 #include "train/phase.hpp"
 
 namespace espalier::app {
@@ -16,20 +17,6 @@ namespace {
 
 constexpr std::size_t kStagingBytes = std::size_t{4} << 20;
 constexpr int kTag = 1;
-
-/// "rank 3", "ranks 0, 2-7".
-std::string text_of_ranks(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    if (i > 0) text += ", ";
-    text += std::to_string(ranks[i]);
-    if (last > i) text += (last == i + 1 ? ", " : "-") + std::to_string(ranks[last]);
-    i = last + 1;
-  }
-  return text;
-}
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

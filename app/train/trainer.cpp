@@ -65,9 +65,8 @@ void Trainer::bind() {
                     static_cast<int>(phase.batch.micro_batches)};
     if (std::ranges::find(walks_, walk) == walks_.end()) walks_.push_back(walk);
   }
-  std::vector<Walk> all = walks_;
-  if (evaluation_) all.push_back(evaluation_->walk());
-  session_.executor().bind(all, session_.optimizer());
+  if (evaluation_) walks_.push_back(evaluation_->walk());
+  session_.executor().bind(walks_, session_.optimizer());
 }
 
 ExitCode Trainer::run() {
@@ -85,6 +84,7 @@ ExitCode Trainer::run() {
   try {
     while (!finished() && stop == StopReason::none) {
       one_step();
+      if (steps_here_ == 1) report_memory();
       if (guard_ && state_.step % recipe_.guard.interval == 0) check_replicas();
       const Border border = agree_on_border();
       stop = border.stop;

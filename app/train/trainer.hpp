@@ -60,6 +60,7 @@ class Trainer {
   void count_verdict(const Verdict& verdict);
   void apply_policy(const Verdict& verdict) const;
   void report_decay();
+  void report_memory();
   void report_communication();
   void record_step(const Verdict& verdict, std::int64_t samples, double lr, double seconds);
   Border agree_on_border();
@@ -80,17 +81,17 @@ class Trainer {
   BatchSchedule batches_;
   RateSchedule rates_;
   std::unique_ptr<Evaluation> evaluation_;
-  std::vector<Walk> walks_;
+  std::vector<Walk> walks_;  ///< of training and of evaluation
 
   TrainState state_;
   std::optional<std::int64_t> saved_step_;  ///< of the newest save started or loaded
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<CheckpointWriter> writer_;
-  std::unique_ptr<ReplicaGuard> guard_;  ///< null: nothing is compared
-  std::vector<RunNumber> run_numbers_;   ///< for the guard
+  std::unique_ptr<ReplicaGuard> guard_;             ///< null: nothing is compared
+  std::vector<RunNumber> run_numbers_;              ///< for the guard
   std::vector<std::unique_ptr<Monitor>> monitors_;  ///< the recipe's are on rank 0 only
-  std::optional<CommReport> comm_report_;  ///< since run()
-  std::vector<Metric> metrics_;  ///< of the step that is recorded
+  std::optional<CommReport> comm_report_;           ///< since run()
+  std::vector<Metric> metrics_;                     ///< of the step that is recorded
   StopRules stop_rules_;
   std::chrono::steady_clock::time_point step_start_{};
   std::int64_t steps_here_ = 0;  ///< since this process started

@@ -10,6 +10,7 @@
 #include "telemetry/log.hpp"
 #include "telemetry/log_monitor.hpp"
 #include "telemetry/metric_names.hpp"
+#include "train/memory_report.hpp"
 #include "train/phase.hpp"
 #include "train/speed.hpp"
 
@@ -121,6 +122,13 @@ void Trainer::record_step(const Verdict& verdict, std::int64_t samples, double l
   if (!verdict.finite)
     event("skipped", fmt::format("step {}: gradients are not finite, first in {}; nothing was changed", state_.step,
                                  verdict.first_bad));
+}
+
+void Trainer::report_memory() {
+  const StateBytes state = session_.executor().state_bytes(walks_, session_.optimizer());
+  const RankMemory own =
+      measure_memory(session_.backend().device(), state, session_.executor().arena_bytes(walks_));
+  for (const std::string& line : memory_lines(session_.world(), own, session_.stream())) event("memory", line);
 }
 
 void Trainer::report_communication() {

@@ -52,7 +52,8 @@ class ESPALIER_API DeviceMemory {
 /// Bytes reserved for one purpose ("weights", "gradients", "optimizer", "activations", …).
 struct MemoryUse {
   std::string purpose;
-  std::size_t bytes = 0;
+  std::size_t bytes = 0;  ///< now
+  std::size_t peak = 0;   ///< the most at any time
 };
 
 /// Memory, queues and copies of one kind of device. One object a rank; used by the training thread only.
@@ -78,7 +79,7 @@ class ESPALIER_API Device {
   virtual void fill_zero(const View& view, Stream& stream) = 0;
   /// The only call that makes the host wait.
   virtual void wait(Stream& stream) = 0;
-  /// Bytes in use now, by purpose, in order of first use.
+  /// Bytes in use, by purpose, in order of first use.
   virtual std::vector<MemoryUse> memory_use() const = 0;
 
  protected:

@@ -46,6 +46,7 @@ class CpuDevice final : public Device {
     if (data == nullptr) refuse(bytes, purpose);
     const std::size_t index = find_purpose(purpose);
     use_[index].bytes += bytes;
+    use_[index].peak = std::max(use_[index].peak, use_[index].bytes);
     blocks_[data] = index;
     return {this, data, bytes};
   }
@@ -127,7 +128,7 @@ class CpuDevice final : public Device {
     const auto found =
         std::find_if(use_.begin(), use_.end(), [&](const MemoryUse& use) { return use.purpose == purpose; });
     if (found != use_.end()) return static_cast<std::size_t>(found - use_.begin());
-    use_.push_back({std::string(purpose), 0});
+    use_.push_back({std::string(purpose), 0, 0});
     return use_.size() - 1;
   }
 

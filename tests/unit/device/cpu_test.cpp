@@ -31,6 +31,7 @@ TEST_P(Reserve, IsAlignedZeroAndCounted) {
     EXPECT_EQ(used(*device, "weights"), GetParam());
   }
   EXPECT_EQ(used(*device, "weights"), 0u);
+  EXPECT_EQ(device->memory_use().at(0).peak, GetParam());
   // A block that was written and given back is zero again when it is reserved the next time.
   DeviceMemory again = device->reserve(GetParam(), "weights");
   EXPECT_EQ(again.data()[again.bytes() - 1], std::byte{0});

@@ -72,6 +72,8 @@ void fill_rest(Tables& tables, Recipe& recipe) {
   recipe.guard = {tables.integer("guard.interval"),
                   tables.string("guard.action") == "repair" ? GuardAction::repair : GuardAction::stop};
 
+  recipe.debug = {tables.boolean("debug.check_collectives"), tables.number("debug.collective_timeout")};
+
   for (const char* key : {"run.dir", "checkpoint.save", "checkpoint.load", "log.file", "log.metrics"}) {
     if (tables.given(key) && tables.string(key).empty()) tables.complain(key, "expected a path, found \"\"");
   }

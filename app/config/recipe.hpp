@@ -127,6 +127,11 @@ struct GuardSection {
   GuardAction action = GuardAction::stop;
 };
 
+struct DebugSection {
+  bool check_collectives = false;
+  double collective_timeout = 0;  ///< seconds; 0: none
+};
+
 /// Where one value of the effective recipe came from.
 struct EffectiveKey {
   std::string key;    ///< "train.lr"
@@ -151,6 +156,7 @@ struct Recipe {
   CheckpointSection checkpoint;
   LogSection log;
   GuardSection guard;
+  DebugSection debug;
   std::vector<std::string> plugin_search_path;
   Grid grid;                          ///< of the world the recipe was checked for; ranks are 0: see grid_of
   std::vector<std::string> warnings;  ///< what looks like a mistake without being an error: log it

@@ -159,10 +159,19 @@ constexpr OptionSpec kLog[] = {
 };
 
 constexpr OptionSpec kGuard[] = {
-    {"interval", integer, "100", "steps between comparisons, besides those at the start and before each checkpoint; 0: none",
-     0, 1e9},
+    {"interval", integer, "100",
+     "steps between comparisons, besides those at the start and before each checkpoint; 0: none", 0, 1e9},
     {"action", string, "\"stop\"", "copies that differ: stop the run, or go on with what most ranks hold", kNone, kAny,
      "stop|repair"},
+};
+
+constexpr OptionSpec kDebug[] = {
+    {"check_collectives", boolean, "false",
+     "ranks compare what they are about to do before each collective operation of a step; slow"},
+    {"collective_timeout", number, "300.0",
+     "with check_collectives: how long a rank waits for the others (seconds) before it says for what and ends the job; "
+     "0: for ever",
+     0, 1e9},
 };
 
 constexpr Section kSections[] = {
@@ -181,6 +190,7 @@ constexpr Section kSections[] = {
     {"checkpoint", "Saving and resuming.", kCheckpoint},
     {"log", "What the run reports.", kLog},
     {"guard", "Comparison of what several ranks hold alike.", kGuard},
+    {"debug", "For finding faults.", kDebug},
 };
 
 std::string choices_text(const OptionSpec& spec) {

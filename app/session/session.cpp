@@ -64,9 +64,13 @@ void Session::make_backend(PluginHost& host) {
 
 void Session::make_groups() {
   const Grid& grid = services_.facts.grid;
+  if (recipe_.debug.check_collectives) check_ = std::make_shared<CollectiveCheck>(recipe_.debug.collective_timeout);
   // Ranks that differ in one coordinate only form a group; its order is that coordinate.
   const auto split = [&](int colour, int key, std::string_view name) {
     auto group = backend_->wrap(world_.split(colour, key, name));
+    if (check_ && group->size() > 1) {
+      group = make_checking_communicator(std::move(group), world_.split(colour, key, name), check_);
+    }
     return group->size() > 1 ? make_counting_communicator(std::move(group), comm_counters_) : std::move(group);
   };
   wrapped_world_ = split(0, world_.rank(), "world");
@@ -108,11 +112,19 @@ void Session::make_model() {
   setup_.tensor = tensor_.get();
   setup_.pipeline = pipeline_.get();
   setup_.data = data_parallel_.get();
+  if (check_) {
+    named_data_ = std::make_unique<NamedData>(*data_parallel_, check_);
+    setup_.data = named_data_.get();
+  }
   setup_.world = wrapped_world_.get();
   setup_.pipeline_group = pipeline_group_.get();
   setup_.tensor_group = tensor_group_.get();
   setup_.recompute = recipe_.train.recompute;
   executor_ = std::make_unique<Executor>(setup_);
+}
+
+void Session::begin_step(std::int64_t step) {
+  if (check_) check_->begin_step(step);
 }
 
 std::string Session::provider() const {

@@ -7,6 +7,7 @@
 #include "config/recipe.hpp"
 #include "host/plugin_host.hpp"
 #include "session/host_context.hpp"
+#include "telemetry/collective_check.hpp"
 #include "telemetry/communicator_counters.hpp"
 #include "train/executor.hpp"
 
@@ -38,6 +39,8 @@ class Session {
   const RunFacts& facts() const { return services_.facts; }
   /// What this rank's groups of more than one rank have cost.
   CommCounters& comm_counters() { return *comm_counters_; }
+  /// Before a step: what the collective check, if there is one, calls it.
+  void begin_step(std::int64_t step);
   Backend& backend() { return *backend_; }
   /// As the components have it: wrapped for the device.
   Communicator& group(Group group) { return *services_.groups[static_cast<std::size_t>(group)]; }
@@ -74,10 +77,12 @@ class Session {
   Owned<Optimizer> optimizer_;
   Owned<Backend> backend_;
   std::shared_ptr<CommCounters> comm_counters_ = std::make_shared<CommCounters>();
+  std::shared_ptr<CollectiveCheck> check_;  ///< null: collectives are not checked
   std::unique_ptr<Communicator> wrapped_world_, tensor_group_, data_group_, pipeline_group_;
   Owned<TensorParallel> tensor_;
   Owned<PipelineParallel> pipeline_;
   Owned<DataParallel> data_parallel_;
+  std::unique_ptr<NamedData> named_data_;  ///< around data_parallel_, for the check
   Owned<Tokenizer> tokenizer_;
   Owned<Dataset> dataset_;
   std::unique_ptr<ParameterList> parameters_;

@@ -118,6 +118,7 @@ ExitCode Trainer::run() {
 
 void Trainer::one_step() {
   step_start_ = std::chrono::steady_clock::now();
+  session_.begin_step(state_.step + 1);
   const HostBatch& batch = loader_->next();
   ESPALIER_ASSERT(batch.first_sample == state_.samples);
   const RunFacts& facts = session_.facts();

@@ -64,7 +64,11 @@ void Session::make_backend(PluginHost& host) {
 
 void Session::make_groups() {
   const Grid& grid = services_.facts.grid;
-  if (recipe_.debug.check_collectives) check_ = std::make_shared<CollectiveCheck>(recipe_.debug.collective_timeout);
+  if (recipe_.debug.check_collectives && world_.size() > 1) {
+    check_ = std::make_shared<CollectiveCheck>(recipe_.debug.collective_timeout);
+    const auto whole = [&] { return world_.split(0, world_.rank(), "world, host memory"); };
+    checked_world_ = make_checking_communicator(whole(), whole(), check_);
+  }
   // Ranks that differ in one coordinate only form a group; its order is that coordinate.
   const auto split = [&](int colour, int key, std::string_view name) {
     auto group = backend_->wrap(world_.split(colour, key, name));

@@ -32,7 +32,7 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   /// For host memory.
-  Communicator& world() { return world_; }
+  Communicator& world() { return checked_world_ ? *checked_world_ : world_; }
   /// The same ranks, for memory of the backend's device.
   Communicator& device_world() { return *wrapped_world_; }
   const Recipe& recipe() const { return recipe_; }
@@ -78,6 +78,7 @@ class Session {
   Owned<Backend> backend_;
   std::shared_ptr<CommCounters> comm_counters_ = std::make_shared<CommCounters>();
   std::shared_ptr<CollectiveCheck> check_;  ///< null: collectives are not checked
+  std::unique_ptr<Communicator> checked_world_;  ///< world_ under the check, else null
   std::unique_ptr<Communicator> wrapped_world_, tensor_group_, data_group_, pipeline_group_;
   Owned<TensorParallel> tensor_;
   Owned<PipelineParallel> pipeline_;

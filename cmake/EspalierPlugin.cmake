@@ -80,6 +80,31 @@ function(espalier_add_plugin name)
   set_tests_properties(sdk.exports.${name} PROPERTIES LABELS "fast;sdk" TIMEOUT 60)
 endfunction()
 
+# espalier_link_plugins(PROGRAM): links every plugin added so far into a program (ESPALIER_STATIC_PLUGINS), whose source finds their
+# descriptors as kLinkedIn in the header ESPALIER_LINKED_IN.
+function(espalier_link_plugins program)
+  get_property(names GLOBAL PROPERTY ESPALIER_STATIC_PLUGIN_NAMES)
+  set(declarations "")
+  set(entries "")
+  foreach(name IN LISTS names)
+    string(APPEND declarations "extern \"C\" const espalier::PluginDescriptor espalier_plugin_v1_${name};\n")
+    string(APPEND entries "    &espalier_plugin_v1_${name},\n")
+    target_link_libraries(${program} PRIVATE ${name}_static)
+  endforeach()
+  set(header "${CMAKE_BINARY_DIR}/linked_in/espalier_linked_in.hpp")
+  file(CONFIGURE OUTPUT "${header}" @ONLY CONTENT
+"#pragma once
+
+#include \"espalier/plugin.hpp\"
+
+@declarations@
+inline constexpr const espalier::PluginDescriptor* kLinkedIn[] = {
+@entries@};
+")
+  target_include_directories(${program} PRIVATE "${CMAKE_BINARY_DIR}/linked_in")
+  target_compile_definitions(${program} PRIVATE "ESPALIER_LINKED_IN=<espalier_linked_in.hpp>")
+endfunction()
+
 # Compile settings shared by the parts of a plugin.
 function(_espalier_plugin_part target)
   set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON

@@ -88,6 +88,6 @@ const Command kCheckpointInspect{"checkpoint inspect",
                                  "  trainer checkpoint inspect runs/quickstart/checkpoints --verify\n"
                                  "Any checkpoint may be loaded by any layout; nothing in it is executable.",
                                  kArgs,
-                                 run};
+                                 run, true};
 
 }  // namespace espalier::app

@@ -190,7 +190,9 @@ int run_cli(const std::vector<std::string>& arguments, std::span<const Command* 
   std::vector<std::string> problems;
   check(path, node, problems);
   if (!problems.empty()) refuse(problems);
-  return node.command->run(args_of(node));
+  const Args args = args_of(node);
+  if (node.command->speaks_once && launched_rank() > 0) return 0;
+  return node.command->run(args);
 }
 
 }  // namespace espalier::app

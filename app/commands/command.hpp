@@ -52,6 +52,8 @@ struct Command {
   std::span<const ArgSpec> args;
   /// Returns the exit code of the program. Errors are thrown: main prints them.
   int (*run)(const Args& args);
+  /// Says the same on every rank of a job: under a launcher only the first rank runs it.
+  bool speaks_once = false;
 };
 
 /// Every subcommand, in the order --help shows them: registry.cpp. A new one adds its line there.

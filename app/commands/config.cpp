@@ -18,8 +18,12 @@ namespace espalier::app {
 namespace {
 
 constexpr ArgSpec kWorldArg{
-    "--world", ArgType::integer, "ranks of the job the recipe is checked for; default: the fewest that fit",
-    false,     nullptr,          false,
+    "--world",
+    ArgType::integer,
+    "ranks of the job the recipe is checked for; default: those of mpiexec, or the fewest that fit",
+    false,
+    nullptr,
+    false,
     "N"};
 constexpr ArgSpec kConfigArgs[] = {kRecipeArg, kSetArg, kWorldArg};
 
@@ -32,6 +36,8 @@ RecipeRequest request_of(const Args& args) {
       throw ConfigError(fmt::format("command line: --world: expected 1 to 10000000 ranks, found {}", world));
     }
     request.world = static_cast<int>(world);
+  } else if (const Launch launch = detect_launch(); launch.launched_tasks > 1) {
+    request.world = launch.launched_tasks;
   }
   return request;
 }
@@ -107,7 +113,8 @@ void explain_decay(const Recipe& recipe) {
 
 void explain_grid(const Recipe& recipe, const DryRunReport& report) {
   std::cout << "# grid: " << grid_text(recipe.grid) << '\n' << groups_text(recipe.grid, "#   ");
-  if (!report.stages.empty()) std::cout << "# stages, and what a rank of each needs:\n" << stages_text(recipe, report, "#   ");
+  if (!report.stages.empty())
+    std::cout << "# stages, and what a rank of each needs:\n" << stages_text(recipe, report, "#   ");
   for (const std::string& note : report.notes) std::cout << "# note: " << note << '\n';
 }
 
@@ -138,16 +145,20 @@ int run_keys(const Args&) {
 
 }  // namespace
 
-const Command kConfigCheck{"config check", "check a recipe whole, without training",
-                           "Reads the recipe, loads the plugins it names, and prints everything that is wrong with it, "
-                           "each with file, line and column;\n"
-                           "then assembles the run of each pipeline stage without a job: layers are cut, schedules proved, "
-                           "memory computed.\n"
-                           "Opens no data and no device; a provider of kernels for another device than the CPU may be missing.\n"
-                           "  trainer config check configs/quickstart.toml\n"
-                           "  trainer config check configs/bloom-176b.toml --world 384\n"
-                           "  trainer config check my.toml --set train.lr=3e-4 --set optimizer.plugin=optim_fp16",
-                           kConfigArgs, run_check};
+const Command kConfigCheck{
+    "config check",
+    "check a recipe whole, without training",
+    "Reads the recipe, loads the plugins it names, and prints everything that is wrong with it, "
+    "each with file, line and column;\n"
+    "then assembles the run of each pipeline stage without a job: layers are cut, schedules proved, "
+    "memory computed.\n"
+    "Opens no data and no device; a provider of kernels for another device than the CPU may be missing.\n"
+    "  trainer config check configs/quickstart.toml\n"
+    "  trainer config check configs/bloom-176b.toml --world 384\n"
+    "  trainer config check my.toml --set train.lr=3e-4 --set optimizer.plugin=optim_fp16",
+    kConfigArgs,
+    run_check,
+    true};
 
 const Command kConfigExplain{"config explain",
                              "print the effective recipe: values, sources, grid, batch plan, learning rate",
@@ -155,12 +166,15 @@ const Command kConfigExplain{"config explain",
                              "(command line > file > environment >\n"
                              "default), the summaries are comments.\n"
                              "  trainer config explain configs/bloom-176b.toml --world 384",
-                             kConfigArgs, run_explain};
+                             kConfigArgs,
+                             run_explain,
+                             true};
 
 const Command kConfigKeys{"config keys",
                           "list every key of a recipe, with type, default and meaning",
                           "Markdown, as in docs/recipe.md. Options of plugins: trainer plugins inspect NAME.",
                           {},
-                          run_keys};
+                          run_keys,
+                          true};
 
 }  // namespace espalier::app

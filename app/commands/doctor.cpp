@@ -126,6 +126,6 @@ const Command kDoctor{"doctor",
                       "  trainer doctor\n"
                       "  mpiexec -n 2 trainer doctor",
                       {},
-                      run};
+                      run, true};
 
 }  // namespace espalier::app

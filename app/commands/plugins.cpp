@@ -38,7 +38,7 @@ int run_list(const Args& args) {
     const std::string version = one.version.empty() ? "?" : one.version;
     if (one.plugin != nullptr) {
       std::cout << fmt::format("{:<22} {:<9} {:<24} {}\n{:>57}{}\n", one.name, version, kinds_of(*one.plugin),
-                               one.plugin->descriptor().summary, "", one.path.string());
+                               one.plugin->descriptor().summary, "", one.path.empty() ? "linked in" : one.path.string());
     } else {
       std::cout << fmt::format("{:<22} {:<9} refused: {}\n", one.name, version, one.problem);
     }
@@ -101,9 +101,9 @@ int run_inspect(const Args& args) {
 const Command kPluginsList{"plugins list", "every plugin that is found: usable, or why it would be refused",
                            "Searches --search-path, ESPALIER_PLUGIN_PATH and the program's own folder.\n"
                            "  trainer plugins list --search-path ./my_plugins",
-                           kListArgs, run_list};
+                           kListArgs, run_list, true};
 
 const Command kPluginsInspect{"plugins inspect", "a plugin's description and the options it takes",
-                              "  trainer plugins inspect optim_bf16", kInspectArgs, run_inspect};
+                              "  trainer plugins inspect optim_bf16", kInspectArgs, run_inspect, true};
 
 }  // namespace espalier::app

@@ -10,15 +10,14 @@
 
 namespace espalier::app {
 
-namespace {
-
-/// This process's rank in the job, as its launcher tells it before MPI starts; -1 without a launcher.
 int launched_rank() {
   for (const char* name : {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"}) {
     if (const char* text = std::getenv(name)) return std::atoi(text);
   }
   return -1;
 }
+
+namespace {
 
 int report(ExitCode code, const std::string& message, bool agreed = false) {
   const int rank = launched_rank();

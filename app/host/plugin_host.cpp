@@ -4,10 +4,13 @@
 #include <utility>
 
 #include "espalier/error.hpp"
+#include "host/linked_in.hpp"
 
 namespace espalier::app {
 
-PluginHost::PluginHost(std::vector<std::filesystem::path> search_path) : search_path_(std::move(search_path)) {}
+PluginHost::PluginHost(std::vector<std::filesystem::path> search_path) : search_path_(std::move(search_path)) {
+  for (const PluginDescriptor* const descriptor : linked_in()) add_builtin(*descriptor);
+}
 
 PluginHost::~PluginHost() = default;
 

@@ -150,6 +150,25 @@ TEST_F(Check, APluginThatCommunicatesWhileItIsMadeIsSaid) {
                                   HasSubstr("pipeline"), HasSubstr("plugin \"odd\"")));
 }
 
+// Four ranks would say it four times; and the world is theirs.
+TEST_F(Check, UnderALauncherTheFirstRankSpeaksForAll) {
+  const auto said_by_four = [&](const std::string& command, const std::string& what) {
+    const Outcome outcome = run(MPIEXEC " -n 4 " TRAINER_EXE " " + command);
+    int count = 0;
+    for (auto at = outcome.text.find(what); at != std::string::npos; at = outcome.text.find(what, at + 1)) ++count;
+    EXPECT_EQ(count, 1) << outcome.text;
+    return outcome.code;
+  };
+  EXPECT_EQ(said_by_four("config check " + file_ + " --set parallel.tensor.size=2",
+                         "world 4 = tensor 2 × data 2 × pipeline 1"),
+            0);
+  EXPECT_EQ(said_by_four("config explain " + file_, "# grid: world 4 = "), 0);
+  EXPECT_EQ(said_by_four("plugins list", "\nsearched:"), 0);
+  EXPECT_EQ(said_by_four("plugins inspect optim_bf16", "build: "), 0);
+  EXPECT_EQ(said_by_four("doctor", "PMI_SIZE = 4 tasks"), 0);
+  EXPECT_EQ(said_by_four("config check " + file_ + " --set optimizer.plugin=optim_bf61", "did you mean"), 3);
+}
+
 TEST_F(Check, AHundredThousandLayersEndInSeconds) {
   const Outcome outcome = check("--set model.layers=100000");
   EXPECT_EQ(outcome.code, 0) << outcome.text;
@@ -176,8 +195,11 @@ TEST_F(Check, ExplainPrintsGroupsAndStages) {
   EXPECT_EQ(again.code, 0) << again.text;
 }
 
-TEST_F(Check, ExplainNamesTheGroupsOfTheTrueRun) {
-  const Outcome outcome = trainer("config explain --world 384 " + kConfigs + "bloom-176b.toml");
+// The true run's grid, with a small model.
+TEST_F(Check, ExplainNamesTheGroupsOf384Ranks) {
+  const Outcome outcome =
+      trainer("config explain " + file_ +
+              " --world 384 --set model.layers=70 --set parallel.tensor.size=4 --set parallel.pipeline.size=12");
   EXPECT_EQ(outcome.code, 0) << outcome.text;
   EXPECT_THAT(outcome.text,
               AllOf(HasSubstr("tensor groups (96 of 4): [0 1 2 3] [4 5 6 7] ... [380 381 382 383]\n"),

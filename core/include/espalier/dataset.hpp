@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "espalier/export.hpp"
 
@@ -19,10 +20,16 @@ struct SampleSet {
   std::int64_t samples = 0;  ///< indices [0, samples) may be read
 };
 
+/// Tokens [offset, offset + count) of one document.
+struct SamplePiece {
+  std::int64_t document = 0, offset = 0, count = 0;
+};
+
 /// Provenance of a sample, for `data show` and spike reports.
 struct SampleOrigin {
-  std::string source;           ///< path prefix of the data
-  std::int64_t sample = 0;      ///< number inside that source
+  std::string source;                 ///< path prefix of the data
+  std::int64_t sample = 0;            ///< number inside that source
+  std::vector<SamplePiece> pieces{};  ///< in the sample's order; empty where the dataset does not say
 };
 
 /// Fixed-length token samples. Order is the dataset's own (already shuffled and blended); the trainer reads training samples at
@@ -45,6 +52,8 @@ class ESPALIER_API Dataset {
   virtual SampleOrigin origin(int set, std::int64_t index) const = 0;
   /// Hash of content and order: a checkpoint keeps it, a resume compares it.
   virtual std::uint64_t fingerprint() const = 0;
+  /// Whether the first `samples` training samples of the order with that fingerprint are the first of this one, too.
+  virtual bool continues(std::uint64_t fingerprint, std::int64_t samples) const;
 
  protected:
   Dataset() = default;
@@ -68,6 +77,21 @@ class ESPALIER_API TokenWriter {
 
  protected:
   TokenWriter() = default;
+};
+
+/// A job of a plugin on its own files, outside any run: `trainer data inspect PREFIX` and the like. Its options are one
+/// table a job, of which one is given: {inspect = {prefix = "…", json = true}}. Of the host only log() is there.
+class ESPALIER_API DatasetTool {
+ public:
+  DatasetTool(const DatasetTool&) = delete;
+  DatasetTool& operator=(const DatasetTool&) = delete;
+  virtual ~DatasetTool();
+
+  /// Does it and returns what the command prints. @throws IoError, ConfigError.
+  virtual std::string run() = 0;
+
+ protected:
+  DatasetTool() = default;
 };
 
 }  // namespace espalier

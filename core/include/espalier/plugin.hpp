@@ -39,6 +39,8 @@ inline constexpr const char* kKind<Dataset> = "dataset";
 template <>
 inline constexpr const char* kKind<TokenWriter> = "token_writer";
 template <>
+inline constexpr const char* kKind<DatasetTool> = "dataset_tool";
+template <>
 inline constexpr const char* kKind<Tokenizer> = "tokenizer";
 template <>
 inline constexpr const char* kKind<Monitor> = "monitor";

@@ -11,6 +11,7 @@ Communicator::~Communicator() = default;
 CommunicatorWrapper::~CommunicatorWrapper() = default;
 DataParallel::~DataParallel() = default;
 Dataset::~Dataset() = default;
+bool Dataset::continues(std::uint64_t, std::int64_t) const { return false; }
 Device::~Device() = default;
 ElementwiseKernels::~ElementwiseKernels() = default;
 HostContext::~HostContext() = default;
@@ -26,6 +27,7 @@ TensorParallel::~TensorParallel() = default;
 ThreadPool::~ThreadPool() = default;
 Tokenizer::~Tokenizer() = default;
 TokenWriter::~TokenWriter() = default;
+DatasetTool::~DatasetTool() = default;
 UpdateKernels::~UpdateKernels() = default;
 
 }  // namespace espalier

@@ -70,6 +70,29 @@ std::vector<double> normalised_weights(std::span<const double> weights) {
   return divided(weights, sum);
 }
 
+std::vector<double> core_weights(std::span<const double> weights) {
+  normalised_weights(weights);  // refuses what is no weight
+  return renormalised_weights(weights);
+}
+
+std::vector<std::int64_t> core_targets(std::span<const double> weights, std::int64_t samples_wanted) {
+  std::vector<std::int64_t> targets;
+  targets.reserve(weights.size());
+  for (const double weight : weights) {
+    targets.push_back(static_cast<std::int64_t>(std::ceil(static_cast<double>(samples_wanted) * weight)));
+  }
+  return targets;
+}
+
+std::vector<std::int64_t> core_requests(std::span<const std::int64_t> targets) {
+  std::vector<std::int64_t> requests;
+  requests.reserve(targets.size());
+  for (const std::int64_t target : targets) {
+    requests.push_back(static_cast<std::int64_t>(std::ceil(static_cast<double>(target) * kHeadRoom)));
+  }
+  return requests;
+}
+
 std::vector<double> renormalised_weights(std::span<const double> normalised) {
   return divided(normalised, pairwise_sum(normalised.data(), normalised.size()));
 }
@@ -84,7 +107,19 @@ std::vector<std::int64_t> samples_asked(std::span<const double> normalised, std:
   return asked;
 }
 
-BlendOrder::BlendOrder(std::span<const double> weights, std::int64_t positions)
+BlendOrder::BlendOrder(std::span<const double> weights, std::int64_t positions) : BlendOrder(weights, positions, {}) {}
+
+BlendOrder BlendOrder::exhaustive(std::span<const std::int64_t> sizes) {
+  std::int64_t positions = 0;
+  std::vector<double> weights;
+  for (const std::int64_t size : sizes) {
+    positions += size;
+    weights.push_back(static_cast<double>(size));
+  }
+  return {divided(weights, static_cast<double>(positions)), positions, sizes};
+}
+
+BlendOrder::BlendOrder(std::span<const double> weights, std::int64_t positions, std::span<const std::int64_t> limits)
     : parts_(static_cast<std::size_t>(positions)), counts_(weights.size(), 0) {
   const std::size_t parts = weights.size();
   if (parts == 0 || parts > 65536) {
@@ -109,6 +144,9 @@ BlendOrder::BlendOrder(std::span<const double> weights, std::int64_t positions)
     parts_[static_cast<std::size_t>(position)] = static_cast<std::uint16_t>(best);
     taken[best] += 1.0;
     ++counts_[best];
+    if (!limits.empty() && counts_[best] == limits[best]) {
+      taken[best] = std::numeric_limits<double>::infinity();  // used up: its error is never the largest again
+    }
   }
 }
 

@@ -4,9 +4,9 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdio>
+#include <charconv>
 #include <filesystem>
-#include <fstream>
+#include <future>
 #include <span>
 #include <sstream>
 #include <vector>
@@ -19,37 +19,51 @@
 namespace espalier::data_indexed {
 namespace {
 
-std::string hexadecimal(std::uint64_t value) {
-  std::array<char, 17> text{};
-  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(value));
-  return text.data();
-}
+constexpr const char* kFingerprintKey = "data fingerprint";
+constexpr const char* kRangeKey = "sequences of the split";
+constexpr const char* kTokensKey = "tokens of the split";
 
-EpochPlan plan_of(const IndexRequest& request) {
-  return plan_epochs(request.file->tokens_in(request.range.begin, request.range.end), request.samples_wanted,
-                     request.seq_length);
+std::string range_text(const SequenceRange& range) {
+  return std::to_string(range.begin) + " to " + std::to_string(range.end);
 }
 
 /// One line each, so that the first line that differs says what changed.
 std::string settings_text(const IndexRequest& request, const EpochPlan& plan) {
+  const auto yes = [](bool value) { return value ? "yes" : "no"; };
   std::ostringstream text;
-  text << "format = espalier index cache 1\n"
-       << "sampling = bigscience\n"
-       << "data fingerprint = " << hexadecimal(request.file->fingerprint()) << '\n'
+  text << "format = espalier index cache 2\n"
+       << "sampling = " << sampling_name(request.rules.sampling) << '\n'
+       << kFingerprintKey << " = " << hexadecimal(request.file->fingerprint()) << '\n'
        << "data sequences = " << request.file->sequences() << '\n'
        << "data tokens = " << request.file->tokens() << '\n'
-       << "sequences of the split = " << request.range.begin << " to " << request.range.end << '\n'
+       << kRangeKey << " = " << range_text(request.range) << '\n'
+       << kTokensKey << " = " << plan.tokens_per_epoch << '\n'
        << "samples wanted = " << request.samples_wanted << '\n'
        << "sequence length = " << request.seq_length << '\n'
+       << "extra token = " << yes(request.rules.extra_token) << '\n'
+       << "partial sample kept = " << yes(request.rules.keep_partial) << '\n'
        << "seed = " << request.seed << '\n'
        << "epochs = " << plan.epochs << '\n'
-       << "separate last epoch = " << (plan.separate_last_epoch ? "yes" : "no") << '\n'
+       << "separate last epoch = " << yes(plan.separate_last_epoch) << '\n'
        << "samples = " << plan.samples << '\n';
   return text.str();
 }
 
-std::string check_line(const char* what, std::uint64_t sum) {
-  return std::string(what) + " xxh3 = " + hexadecimal(sum) + "\n";
+EpochPlan plan_with(const IndexRequest& request, std::int64_t tokens) {
+  return plan_epochs(tokens, request.samples_wanted, request.seq_length, request.rules);
+}
+
+/// The tokens that `check` was made with, when it is of the same data and range.
+std::optional<std::int64_t> known_tokens(const IndexRequest& request, const BlockCheck& check) {
+  const std::string text = check.setting(kTokensKey);
+  std::int64_t tokens = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), tokens);
+  if (check.setting(kFingerprintKey) != hexadecimal(request.file->fingerprint()) ||
+      check.setting(kRangeKey) != range_text(request.range) || error != std::errc() ||
+      end != text.data() + text.size() || tokens < 1) {
+    return std::nullopt;
+  }
+  return tokens;
 }
 
 std::optional<std::string> difference(std::string_view cached, std::string_view now) {
@@ -69,203 +83,275 @@ std::optional<std::string> difference(std::string_view cached, std::string_view 
   return std::nullopt;
 }
 
-std::optional<std::string> read_text(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) {
-    return std::nullopt;
-  }
-  std::ostringstream text;
-  text << stream.rdbuf();
-  return text.str();
-}
-
-struct Opened {
-  NpyArray document;
-  NpyArray sample;
-  NpyArray shuffle;
-};
-
 using Shape = std::vector<std::int64_t>;
 
-/// The three arrays when their types and shapes are those of the plan.
-std::optional<Opened> open_arrays(const IndexRequest& request, const EpochPlan& plan, std::string& why) {
-  const CacheFiles files = cache_files(request);
-  auto document = NpyArray::open(files.document, why);
-  auto sample = document ? NpyArray::open(files.sample, why) : std::nullopt;
-  auto shuffle = sample ? NpyArray::open(files.shuffle, why) : std::nullopt;
-  if (!shuffle) {
+/// An array with its checks, when it is whole and of the plan.
+struct OpenedArray {
+  NpyArray array;
+  std::shared_ptr<const CheckedFile> checked;
+};
+
+std::optional<OpenedArray> open_array(const std::string& path, BlockCheck check, const Shape& shape,
+                                      std::string_view narrow, std::string_view wide, std::string& why) {
+  auto array = NpyArray::open(path, why);
+  if (!array) {
     return std::nullopt;
   }
-  const auto fits = [&](const NpyArray& array, const Shape& shape, std::string_view narrow, std::string_view wide) {
-    if (array.shape() == shape && (array.descr() == narrow || array.descr() == wide)) {
-      return true;
-    }
-    why = array.mapping()->path() + ": is not an array of " + std::to_string(shape[0]) + " rows of type " +
-          std::string(narrow);
-    return false;
-  };
-  if (!fits(*document, {request.range.count() * plan.epochs}, "<i4", "<i4") ||
-      !fits(*sample, {plan.samples + 1, 2}, "<i4", "<i8") || !fits(*shuffle, {plan.samples}, "<u4", "<i8")) {
+  if (array->shape() != shape || (array->descr() != narrow && array->descr() != wide)) {
+    why = path + ": is not an array of " + std::to_string(shape[0]) + " rows of type " + std::string(narrow);
     return std::nullopt;
   }
-  return Opened{std::move(*document), std::move(*sample), std::move(*shuffle)};
+  if (static_cast<std::int64_t>(array->mapping()->size_bytes()) != check.bytes) {
+    why = path + ": has " + std::to_string(array->mapping()->size_bytes()) + " bytes, " + std::to_string(check.bytes) +
+          " were written";
+    return std::nullopt;
+  }
+  auto checked = std::make_shared<const CheckedFile>(array->mapping(), std::move(check), check_path(path));
+  return OpenedArray{std::move(*array), std::move(checked)};
 }
 
-std::optional<std::string> settings_differ(const IndexRequest& request, const EpochPlan& plan, std::string& cached) {
-  const std::string path = cache_files(request).check;
-  const auto text = read_text(path);
-  if (!text) {
-    return "there is no " + path;
+/// One array on its way: written under a temporary name, hashed as it goes, with its check file.
+class ArrayOutput {
+ public:
+  explicit ArrayOutput(const std::string& path) : array_(path), check_(check_path(path)) {}
+
+  template <typename T>
+  void store(const std::vector<T>& elements, const Shape& shape, bool sync) {
+    const std::string header = npy_header(npy_descr<T>(), shape);
+    write(header.data(), header.size());
+    write(elements.data(), elements.size() * sizeof(T));
+    sync ? array_.sync() : array_.finish();
   }
-  cached = *text;
-  if (auto changed = difference(cached, settings_text(request, plan))) {
-    return path + ": " + *changed;
+
+  void store_check(const std::string& settings, bool sync) {
+    BlockCheck check{settings, hasher_.bytes(), {}};
+    check.blocks = hasher_.finish();
+    const std::string text = check.to_text();
+    check_.write(text.data(), text.size());
+    sync ? check_.sync() : check_.finish();
   }
-  return std::nullopt;
+
+  OutputFile& array() { return array_; }
+  OutputFile& check() { return check_; }
+
+ private:
+  void write(const void* data, std::size_t bytes) {
+    hasher_.add(data, bytes);
+    array_.write(data, bytes);
+  }
+
+  OutputFile array_;
+  OutputFile check_;
+  BlockHasher hasher_;
+};
+
+/// Without its check file a half-replaced array is no cache. One that was made from the same stays: the arrays come out
+/// the same, and another job may be opening them.
+void remove_other_check(const std::string& path, const std::string& settings) {
+  std::string ignored;
+  const auto old = BlockCheck::read(path, ignored);
+  if (old && old->settings == settings) {
+    return;
+  }
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
+    fail_io(path, "cannot be replaced", errno);
+  }
 }
 
-template <typename T>
-void store_array(OutputFile& file, const std::vector<T>& elements, const Shape& shape, std::string& checks,
-                 const char* what) {
-  write_npy<T>(file, elements, shape);
-  file.sync();
-  checks += check_line(what, checksum(elements.data(), elements.size() * sizeof(T)));
-}
-
-}  // namespace
-
-CacheFiles cache_files(const IndexRequest& request) {
-  std::string stem = request.file->prefix();
-  if (!request.folder.empty()) {
-    // Pairs of several folders often share their last name; a hash of the whole path keeps their arrays apart.
-    const std::filesystem::path path = std::filesystem::absolute(stem).lexically_normal();
-    const std::string whole = path.string();
-    const std::string name =
-        path.filename().string() + "_" + hexadecimal(checksum(whole.data(), whole.size())).substr(8);
-    stem = (std::filesystem::path(request.folder) / name).string();
-  }
-  stem += "_" + request.name + "_indexmap_" + std::to_string(request.samples_wanted) + "ns_" +
-          std::to_string(request.seq_length) + "sl_" + std::to_string(request.seed) + "s_";
-  return {stem + "doc_idx.npy", stem + "sample_idx.npy", stem + "shuffle_idx.npy", stem + "check.txt"};
-}
-
-std::optional<std::string> why_not_cached(const IndexRequest& request) {
-  const EpochPlan plan = plan_of(request);
-  const CacheFiles files = cache_files(request);
-  std::error_code ignored;
-  bool any = false;
-  for (const auto* path : {&files.document, &files.sample, &files.shuffle, &files.check}) {
-    any = any || std::filesystem::exists(*path, ignored);
-  }
-  if (!any) {
-    return "there is none yet";
-  }
-  std::string cached;
-  if (auto differ = settings_differ(request, plan, cached)) {
-    return differ;
-  }
-  std::string why;
-  const auto arrays = open_arrays(request, plan, why);
-  if (!arrays) {
-    return why;
-  }
-  const std::pair<const char*, const NpyArray*> checks[] = {
-      {"doc_idx", &arrays->document}, {"sample_idx", &arrays->sample}, {"shuffle_idx", &arrays->shuffle}};
-  for (const auto& [what, array] : checks) {
-    if (cached.find(check_line(what, checksum(array->data(), array->data_bytes()))) == std::string::npos) {
-      return array->mapping()->path() + ": its checksum is not the one it was written with; the file was damaged";
-    }
-  }
-  return std::nullopt;
-}
-
-namespace {
-
-int store_index_files(const IndexRequest& request, const std::function<void()>& before_rename) {
-  const EpochPlan plan = plan_of(request);
+int store_index_files(const IndexRequest& request, const StoreOptions& options) {
+  const EpochPlan plan = plan_with(request, request.file->tokens_in(request.range.begin, request.range.end));
   const CacheFiles files = cache_files(request);
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(files.document).parent_path(), error);  // of data.cache_dir
-  OutputFile document_file(files.document);  // opened first: an unwritable folder shows before the work
-  OutputFile sample_file(files.sample);
-  OutputFile shuffle_file(files.shuffle);
-  OutputFile check_file(files.check);
+  // Opened first: an unwritable folder shows before the work.
+  std::array<ArrayOutput, 3> outputs{ArrayOutput(files.document), ArrayOutput(files.sample),
+                                     ArrayOutput(files.shuffle)};
+  const std::string settings = settings_text(request, plan);
 
-  std::string checks;
   NumpyRandom random(request.seed);
+  const auto shuffle = [&] {
+    std::visit([&](const auto& elements) { outputs[2].store(elements, {plan.samples}, options.sync); },
+               build_shuffle_index(plan, random));
+  };
   const auto order = build_document_index(plan, request.range, random);
+  // The sample index draws nothing, so both may go on from here at once.
+  std::future<void> beside;
+  if (options.two_threads) {
+    beside = std::async(std::launch::async, shuffle);
+  }
   const auto entries = static_cast<std::int64_t>(order.size());
   const int bits = sample_index_bits(entries);
-  store_array(document_file, order, {entries}, checks, "doc_idx");
-  const SampleIndex rows = build_sample_index(plan, order, request.file->sizes(), request.file->sequences(),
-                                              request.file->prefix() + ".idx", bits);
+  outputs[0].store(order, {entries}, options.sync);
   std::visit(
       [&](const auto& elements) {
-        store_array(sample_file, elements, {plan.samples + 1, 2}, checks, "sample_idx");
+        outputs[1].store(elements, {plan.samples + 1, 2}, options.sync);
       },
-      rows);
-  std::visit([&](const auto& elements) { store_array(shuffle_file, elements, {plan.samples}, checks, "shuffle_idx"); },
-             build_shuffle_index(plan, random));
-  const std::string text = settings_text(request, plan) + checks;
-  check_file.write(text.data(), text.size());
-  check_file.sync();
-
-  if (before_rename) {
-    before_rename();
+      build_sample_index(plan, order, request.file->sizes(), request.file->sequences(), request.file->prefix() + ".idx",
+                         bits));
+  if (beside.valid()) {
+    beside.get();
+  } else {
+    shuffle();
   }
-  // Without its check file a half-replaced set is no cache.
-  if (::unlink(files.check.c_str()) != 0 && errno != ENOENT) {
-    fail_io(files.check, "cannot be replaced", errno);
+  for (ArrayOutput& output : outputs) {
+    output.store_check(settings, options.sync);
   }
-  document_file.rename_into_place();
-  sample_file.rename_into_place();
-  shuffle_file.rename_into_place();
-  check_file.rename_into_place();
-  sync_folder_of(files.check);
+  if (options.before_rename) {
+    options.before_rename();
+  }
+  for (ArrayOutput& output : outputs) {
+    remove_other_check(output.check().path(), settings);
+  }
+  for (ArrayOutput& output : outputs) {
+    output.array().rename_into_place();
+  }
+  for (ArrayOutput& output : outputs) {
+    output.check().rename_into_place();
+  }
+  if (options.sync) {
+    sync_folder_of(files.document);
+  }
   return bits;
 }
 
 }  // namespace
 
-int store_index(const IndexRequest& request, const std::function<void()>& before_rename) {
+std::string cache_stem(const std::string& prefix, const std::string& folder) {
+  if (folder.empty()) {
+    return prefix;
+  }
+  // Pairs of several folders often share their last name; a hash of the whole path keeps their arrays apart.
+  const std::filesystem::path path = std::filesystem::absolute(prefix).lexically_normal();
+  const std::string whole = path.string();
+  const std::string name = path.filename().string() + "_" + hexadecimal(checksum(whole.data(), whole.size())).substr(8);
+  return (std::filesystem::path(folder) / name).string();
+}
+
+std::string stamp_path(const std::string& prefix, const std::string& folder) {
+  return cache_stem(prefix, folder) + "_pair.check";
+}
+
+std::string check_path(const std::string& array) { return array + ".check"; }
+
+CacheFiles cache_files(const IndexRequest& request) {
+  const bool core = request.rules.sampling == Sampling::megatron_core;
+  const std::string stem = cache_stem(request.file->prefix(), request.folder) + "_" + request.name +
+                           (core ? "_coremap_" : "_indexmap_") + std::to_string(request.samples_wanted) + "ns_" +
+                           std::to_string(request.seq_length) + "sl_" + std::to_string(request.seed) + "s_" +
+                           (request.rules.extra_token ? "" : "noextra_") +
+                           (request.rules.keep_partial ? "partial_" : "");
+  return {stem + "doc_idx.npy", stem + "sample_idx.npy", stem + "shuffle_idx.npy"};
+}
+
+std::int64_t tokens_of(const IndexRequest& request) {
+  std::string ignored;
+  const auto check = BlockCheck::read(check_path(cache_files(request).document), ignored);
+  const auto known = check ? known_tokens(request, *check) : std::nullopt;
+  return known ? *known : request.file->tokens_in(request.range.begin, request.range.end);
+}
+
+std::optional<IndexArrays> open_index(const IndexRequest& request, std::string& why) {
+  const std::vector<std::string> paths = cache_files(request).all();
+  std::vector<BlockCheck> checks;
+  std::optional<EpochPlan> plan;
+  for (const std::string& path : paths) {
+    auto check = BlockCheck::read(check_path(path), why);
+    if (!check) {
+      return std::nullopt;
+    }
+    if (!plan) {
+      const auto known = known_tokens(request, *check);
+      plan = plan_with(request, known ? *known : tokens_of(request));
+    }
+    if (auto changed = difference(check->settings, settings_text(request, *plan))) {
+      why = check_path(path) + ": " + *changed;
+      return std::nullopt;
+    }
+    checks.push_back(std::move(*check));
+  }
+  auto document = open_array(paths[0], checks[0], {request.range.count() * plan->epochs}, "<i4", "<i4", why);
+  auto sample = document ? open_array(paths[1], checks[1], {plan->samples + 1, 2}, "<i4", "<i8", why) : std::nullopt;
+  auto shuffle = sample ? open_array(paths[2], checks[2], {plan->samples}, "<u4", "<i8", why) : std::nullopt;
+  if (!shuffle) {
+    return std::nullopt;
+  }
+  IndexArrays arrays;
+  arrays.plan_ = *plan;
+  arrays.document_entries_ = document->array.elements();
+  arrays.document_ = reinterpret_cast<const std::int32_t*>(document->array.data());
+  if (sample->array.descr() == "<i4") {
+    arrays.sample32_ = reinterpret_cast<const std::int32_t*>(sample->array.data());
+  } else {
+    arrays.sample64_ = reinterpret_cast<const std::int64_t*>(sample->array.data());
+  }
+  if (shuffle->array.descr() == "<u4") {
+    arrays.shuffle32_ = reinterpret_cast<const std::uint32_t*>(shuffle->array.data());
+  } else {
+    arrays.shuffle64_ = reinterpret_cast<const std::int64_t*>(shuffle->array.data());
+  }
+  arrays.document_check_ = document->checked;
+  arrays.sample_check_ = sample->checked;
+  arrays.shuffle_check_ = shuffle->checked;
+  return arrays;
+}
+
+std::optional<std::string> why_not_cached(const IndexRequest& request) {
+  std::error_code ignored;
+  bool any = false;
+  for (const std::string& path : cache_files(request).all()) {
+    any = any || std::filesystem::exists(path, ignored) || std::filesystem::exists(check_path(path), ignored);
+  }
+  if (!any) {
+    return "there is none yet";
+  }
+  std::string why;
+  return open_index(request, why) ? std::nullopt : std::optional(why);
+}
+
+int store_index(const IndexRequest& request, const StoreOptions& options) {
   try {
-    return store_index_files(request, before_rename);
+    return store_index_files(request, options);
   } catch (const IoError& error) {
     throw IoError(std::string(error.what()) + "; the index cache may lie in another folder: data.cache_dir");
   }
 }
 
+EpochPlan export_index(const IndexRequest& request, const CacheFiles& paths) {
+  const EpochPlan plan = plan_with(request, request.file->tokens_in(request.range.begin, request.range.end));
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(paths.document).parent_path(), error);
+  const auto write = [](const std::string& path, const auto& elements, const Shape& shape) {
+    OutputFile file(path);
+    write_npy(file, std::span(elements), shape);
+    file.finish();
+    file.rename_into_place();
+  };
+  NumpyRandom random(request.seed);
+  {
+    const auto order = build_document_index(plan, request.range, random);
+    const auto entries = static_cast<std::int64_t>(order.size());
+    write(paths.document, order, {entries});
+    std::visit(
+        [&](const auto& rows) {
+          write(paths.sample, rows, {plan.samples + 1, 2});
+        },
+        build_sample_index(plan, order, request.file->sizes(), request.file->sequences(),
+                           request.file->prefix() + ".idx", sample_index_bits(entries)));
+  }
+  std::visit([&](const auto& elements) { write(paths.shuffle, elements, {plan.samples}); },
+             build_shuffle_index(plan, random));
+  return plan;
+}
+
 IndexArrays load_index(const IndexRequest& request) {
-  const EpochPlan plan = plan_of(request);
-  const CacheFiles files = cache_files(request);
-  std::string cached;
   std::string why;
-  if (auto differ = settings_differ(request, plan, cached)) {
-    fail_io(files.check, "the index cache changed while the run started, perhaps by another job: " + *differ +
-                             "; give each job its own data.cache_dir");
+  auto arrays = open_index(request, why);
+  if (!arrays) {
+    fail_io(cache_files(request).document,
+            "the index cache cannot be used although it was there a moment ago: " + why +
+                "; perhaps another job replaced it: give each job its own data.cache_dir");
   }
-  auto opened = open_arrays(request, plan, why);
-  if (!opened) {
-    fail_io(files.check, "the index cache cannot be read on this rank: " + why);
-  }
-  IndexArrays arrays;
-  arrays.plan_ = plan;
-  arrays.document_entries_ = opened->document.elements();
-  arrays.document_ = reinterpret_cast<const std::int32_t*>(opened->document.data());
-  if (opened->sample.descr() == "<i4") {
-    arrays.sample32_ = reinterpret_cast<const std::int32_t*>(opened->sample.data());
-  } else {
-    arrays.sample64_ = reinterpret_cast<const std::int64_t*>(opened->sample.data());
-  }
-  if (opened->shuffle.descr() == "<u4") {
-    arrays.shuffle32_ = reinterpret_cast<const std::uint32_t*>(opened->shuffle.data());
-  } else {
-    arrays.shuffle64_ = reinterpret_cast<const std::int64_t*>(opened->shuffle.data());
-  }
-  arrays.mappings_[0] = opened->document.mapping();
-  arrays.mappings_[1] = opened->sample.mapping();
-  arrays.mappings_[2] = opened->shuffle.mapping();
-  return arrays;
+  return std::move(*arrays);
 }
 
 }  // namespace espalier::data_indexed

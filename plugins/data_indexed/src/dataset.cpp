@@ -1,13 +1,20 @@
 #include "dataset.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
-#include <bit>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <set>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+#include <thread>
 
 #include "fail.hpp"
 #include "fingerprint.hpp"
+#include "start_table.hpp"
 
 namespace espalier::data_indexed {
 namespace {
@@ -35,75 +42,130 @@ void together(Communicator& world, const Phase& phase) {
 
 bool evaluates(const RunFacts& facts) { return facts.batch.eval_interval > 0 || facts.batch.eval_runs > 0; }
 
-// Every evaluation reads the same samples, from the first on: more of them would only mix epochs into those.
-std::int64_t samples_wanted(Split split, const RunFacts& facts) {
-  return split == Split::train ? facts.batch.train_samples : facts.batch.eval_samples;
-}
-
-const char* split_word(Split split) {
-  return split == Split::train ? "training" : split == Split::valid ? "validation" : "test";
-}
-
-/// "documents" where one sequence is one document, the word users know.
-const char* unit_of(const IndexedFile& file) {
-  return file.documents() == file.sequences() ? "documents" : "sequences";
-}
-
 std::string number(std::int64_t value) { return std::to_string(value); }
 
-std::string decimal(double value, const char* format) {
+std::string seconds_text(std::chrono::steady_clock::time_point start) {
   char text[32];
-  std::snprintf(text, sizeof text, format, value);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  std::snprintf(text, sizeof text, "%.3f s", seconds.count());
   return text;
 }
 
+/// Builders at a time: the cores this process may use. The other ranks of the host wait meanwhile.
+std::size_t builders(std::size_t requests) {
+  ::cpu_set_t cores;
+  const auto allowed =
+      ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? static_cast<std::size_t>(CPU_COUNT(&cores)) : 1;
+  constexpr std::size_t kMost = 16;  // each holds the arrays of one part
+  return std::min({requests, std::max<std::size_t>(allowed, 1), kMost});
+}
+
 }  // namespace
+
+/// Opens each pair once, with the stamp that spares reading all of it.
+struct IndexedDataset::Opener {
+  std::vector<std::unique_ptr<IndexedFile>>& files;
+  const std::string& cache_folder;
+  HostContext& host;
+  bool says_warnings;
+  bool writes_stamps;
+
+  const IndexedFile& operator()(const std::string& prefix) {
+    for (const auto& opened : files) {
+      if (opened->prefix() == prefix) {
+        return *opened;
+      }
+    }
+    const std::string stamp = stamp_path(prefix, cache_folder);
+    files.push_back(std::make_unique<IndexedFile>(IndexedFile::open(prefix, stamp)));
+    const IndexedFile& opened = *files.back();
+    if (!is_integer(opened.type())) {
+      fail_io(prefix + ".idx", "holds " + std::string(type_name(opened.type())) + " values; training needs token ids");
+    }
+    if (says_warnings) {
+      for (const std::string& warning : opened.warnings()) {
+        host.log(LogLevel::warning, warning);
+      }
+    }
+    if (writes_stamps && opened.read_whole()) {
+      try {
+        std::error_code ignored;
+        if (!cache_folder.empty()) {
+          std::filesystem::create_directories(cache_folder, ignored);
+        }
+        opened.write_stamp(stamp);
+      } catch (const IoError& error) {
+        host.log(LogLevel::debug, std::string(error.what()) + "; every start reads the whole index of this pair");
+      }
+    }
+    return opened;
+  }
+};
 
 IndexedDataset::IndexedDataset(const ConfigView& config, HostContext& host, std::function<void()> before_rename)
     : seq_length_(host.facts().model.seq_length) {
   Communicator& world = host.communicator(Group::world);
   const RunFacts& facts = host.facts();
   main_rank_ = world.rank() == 0;
-  together(world, [&] {
+  const bool first_of_host = main_rank_ || detect_launch().local_rank == 0;
+  const auto prepare = [&] {
     if (seq_length_ < 1) {
       fail_config("model.seq_length", "is " + number(seq_length_) + "; samples need at least 1 token");
     }
-    plan_sets(parse_options(config, facts), facts, host);
-    warn_of_overlap(host);
-  });
+    const DataOptions options = parse_options(config, facts);
+    Opener opener{files_, options.cache_folder, host, main_rank_, first_of_host};
+    plan(options, facts, host, opener);
+  };
+  // One after another: what the first has checked and built, the others on a shared disk only find.
   together(world, [&] {
     if (main_rank_) {
+      prepare();
+      warn_of_overlap(host);
       ensure_indices(host, before_rename);
     }
   });
-  if (world.size() > 1) {  // on a shared disk this finds what rank 0 built; on a disk of its own the host builds again
+  if (world.size() > 1) {
     together(world, [&] {
-      if (!main_rank_ && detect_launch().local_rank == 0) {
+      if (!main_rank_ && first_of_host) {
+        prepare();
         ensure_indices(host, before_rename);
       }
     });
   }
-  together(world, [&] { map_indices(facts); });
+  together(world, [&] {
+    if (!first_of_host) {
+      prepare();
+    }
+    map(facts);
+  });
   if (main_rank_) {
-    log_table(host);
+    for (std::size_t k = 0; k < sets_.size(); ++k) {
+      log_set(host, sets_[k], k == 0 && !further_plans_.empty() ? plan_ends_.front() : sample_sets_[k].samples,
+              seq_length_);
+      for (std::size_t p = 0; k == 0 && p < further_plans_.size(); ++p) {
+        host.log(LogLevel::info, "from sample " + number(plan_ends_[p]) + " on a further plan:");
+        log_set(host, further_plans_[p], further_plans_[p].wanted(), seq_length_);
+      }
+    }
   }
 }
 
-void IndexedDataset::plan_sets(const DataOptions& options, const RunFacts& facts, HostContext& host) {
+void IndexedDataset::plan(const DataOptions& options, const RunFacts& facts, HostContext& host, Opener& opener) {
+  plan_ends_ = options.plan_ends;
   if (!options.split) {
     for (const SetOptions& set : options.sets) {
       std::vector<SequenceRange> ranges;
       for (const PartOptions& part : set.parts) {
-        ranges.push_back(range_of(part.range, file(part.path, host).sequences()));
+        ranges.push_back(range_of(part.range, opener(part.path).sequences()));
       }
-      add_set(set, ranges, options, facts, host);
+      add_set(set, options, ranges, facts, host, opener);
     }
     return;
   }
   const auto shares = parse_split(*options.split);
   std::array<std::vector<SequenceRange>, 3> ranges;
   for (const PartOptions& part : options.sets[0].parts) {
-    const auto cut = split_ranges(*options.split, file(part.path, host).sequences());
+    const auto cut = split_ranges(*options.split, opener(part.path).sequences(), options.rules.sampling);
     for (std::size_t k = 0; k < 3; ++k) {
       ranges[k].push_back(cut[k]);
     }
@@ -112,72 +174,30 @@ void IndexedDataset::plan_sets(const DataOptions& options, const RunFacts& facts
       {"train", Split::train}, {"valid", Split::valid}, {"test", Split::test}};
   for (std::size_t k = 0; k < 3; ++k) {
     if (k == 0 || shares[k] > 0.0) {
-      add_set({names[k].first, names[k].second, options.sets[0].parts}, ranges[k], options, facts, host);
+      SetOptions set = options.sets[0];
+      set.name = names[k].first;
+      set.split = names[k].second;
+      add_set(set, options, ranges[k], facts, host, opener);
     }
   }
 }
 
-const IndexedFile& IndexedDataset::file(const std::string& prefix, HostContext& host) {
-  for (const auto& opened : files_) {
-    if (opened->prefix() == prefix) {
-      return *opened;
-    }
+void IndexedDataset::add_set(const SetOptions& set, const DataOptions& options,
+                             const std::vector<SequenceRange>& ranges, const RunFacts& facts, HostContext& host,
+                             Opener& opener) {
+  const bool trains = set.split == Split::train;
+  // Every evaluation reads the same samples, from the first on: more of them would only mix epochs into those.
+  BlendedSet::Request request{
+      {}, ranges, trains ? plan_ends_.front() : facts.batch.eval_samples, seq_length_, options.seed};
+  for (const PartOptions& part : set.parts) {
+    request.files.push_back(&opener(part.path));
   }
-  files_.push_back(std::make_unique<IndexedFile>(IndexedFile::open(prefix)));
-  const IndexedFile& opened = *files_.back();
-  if (!is_integer(opened.type())) {
-    fail_io(prefix + ".idx", "holds " + std::string(type_name(opened.type())) + " values; training needs token ids");
-  }
-  if (main_rank_) {
-    for (const std::string& warning : opened.warnings()) {
-      host.log(LogLevel::warning, warning);
-    }
-  }
-  return opened;
-}
-
-void IndexedDataset::add_set(const SetOptions& options, const std::vector<SequenceRange>& ranges,
-                             const DataOptions& all, const RunFacts& facts, HostContext& host) {
-  Set set{options.name, options.split, samples_wanted(options.split, facts), {}, {}, {}};
-  std::vector<double> weights;
-  for (const PartOptions& part : options.parts) {
-    weights.push_back(part.weight);
-  }
-  const std::vector<double> normalised = normalised_weights(weights);
-  const bool blended = options.parts.size() > 1 && set.wanted > 0;
-  const std::vector<std::int64_t> asked =
-      blended ? samples_asked(normalised, set.wanted) : std::vector<std::int64_t>(options.parts.size(), set.wanted);
-
-  std::string problem;
-  for (std::size_t k = 0; k < options.parts.size(); ++k) {
-    const PartOptions& part = options.parts[k];
-    const IndexedFile& data = file(part.path, host);
-    const auto same_path = [&](const PartOptions& other) { return other.path == part.path; };
-    std::string name = options.name;
-    if (std::count_if(options.parts.begin(), options.parts.end(), same_path) > 1) {
-      // The peer's file names leave the range out: two ranges of one file in one set would share their arrays.
-      name += "_" + number(ranges[k].begin) + "-" + number(ranges[k].end);
-    }
-    const std::int64_t tokens = data.tokens_in(ranges[k].begin, ranges[k].end);
-    // Training repeats a part that is shorter than one sample; to measure on such repetitions would mean nothing.
-    const std::int64_t needed = options.split == Split::train ? 1 : seq_length_ + 1;
-    if (tokens < needed && problem.empty()) {
-      problem =
-          std::string(split_word(options.split)) + " split" +
-          (options.name == "train" || options.name == "valid" || options.name == "test" ? "" : " " + options.name) +
-          ": " + number(ranges[k].count()) + " " + unit_of(data) + ", " + number(tokens) + " tokens, needs " +
-          number(needed) + " (" + data.prefix() + ", " + unit_of(data) + " " + number(ranges[k].begin) + " to " +
-          number(ranges[k].end) + ")";
-    }
-    set.parts.push_back({part,
-                         &data,
-                         normalised[k],
-                         IndexRequest{&data, all.cache_folder, name, ranges[k], asked[k], seq_length_, all.seed},
-                         {}});
-  }
+  BlendedSet planned(set, options, request);
+  // Training repeats a part that is shorter than one sample; to measure on such repetitions would mean nothing.
+  const std::string problem = planned.too_short(trains ? 1 : seq_length_ + (options.rules.extra_token ? 1 : 0));
   if (!problem.empty()) {
-    const bool optional = options.split == Split::test ? all.split.has_value() : !evaluates(facts);
-    if (options.split == Split::train || !optional) {
+    const bool optional = set.split == Split::test ? options.split.has_value() : !evaluates(facts);
+    if (trains || !optional) {
       fail_config("data", problem + "; use more text, a larger share, or leave the set out");
     }
     if (main_rank_) {
@@ -185,19 +205,24 @@ void IndexedDataset::add_set(const SetOptions& options, const std::vector<Sequen
     }
     return;
   }
-  sets_.push_back(std::move(set));
+  sets_.push_back(std::move(planned));
+  for (std::size_t p = 1; trains && p < plan_ends_.size(); ++p) {
+    request.wanted = plan_ends_[p] - plan_ends_[p - 1];
+    request.seed = options.seed + static_cast<std::uint32_t>(p);  // wraps: any 32 bits are a seed
+    further_plans_.emplace_back(set, options, request);
+  }
 }
 
 void IndexedDataset::warn_of_overlap(HostContext& host) const {
-  for (const Set& set : sets_) {
-    for (const Part& held_out : set.parts) {
-      for (const Part& trained : sets_[0].parts) {
+  for (const BlendedSet& set : sets_) {
+    for (const SetPart& held_out : set.parts()) {
+      for (const SetPart& trained : sets_[0].parts()) {
         const SequenceRange& a = held_out.request.range;
         const SequenceRange& b = trained.request.range;
-        if (set.split != Split::train && main_rank_ && held_out.file == trained.file && a.begin < b.end &&
-            b.begin < a.end) {
-          host.log(LogLevel::warning, "set \"" + set.name + "\" reads sequences " + number(std::max(a.begin, b.begin)) +
-                                          " to " + number(std::min(a.end, b.end)) + " of " + held_out.file->prefix() +
+        if (set.split() != Split::train && held_out.file == trained.file && a.begin < b.end && b.begin < a.end) {
+          host.log(LogLevel::warning, "set \"" + set.name() + "\" reads sequences " +
+                                          number(std::max(a.begin, b.begin)) + " to " + number(std::min(a.end, b.end)) +
+                                          " of " + held_out.file->prefix() +
                                           " that are trained on as well; give both sets ranges that do not meet");
         }
       }
@@ -206,138 +231,111 @@ void IndexedDataset::warn_of_overlap(HostContext& host) const {
 }
 
 void IndexedDataset::ensure_indices(HostContext& host, const std::function<void()>& before_rename) const {
-  for (const Set& set : sets_) {
-    for (const Part& part : set.parts) {
-      const CacheFiles files = cache_files(part.request);
-      const auto why = why_not_cached(part.request);
-      if (!why) {
-        if (main_rank_) {
-          host.log(LogLevel::info, "index cache used: " + files.check);
-        }
-        continue;
-      }
-      const auto start = std::chrono::steady_clock::now();
-      const int bits = store_index(part.request, before_rename);
-      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-      host.log(LogLevel::info, "index cache built in " + decimal(seconds.count(), "%.3f") + " s, " + number(bits) +
-                                   "-bit positions: " + files.check + " (" + *why + ")");
-    }
-  }
-}
-
-void IndexedDataset::map_indices(const RunFacts& facts) {
-  for (Set& set : sets_) {
-    std::vector<double> normalised;
-    std::int64_t total = 0;
-    for (Part& part : set.parts) {
-      part.reader.emplace(*part.file, load_index(part.request), facts.model.tokenizer_vocab);
-      normalised.push_back(part.normalised_weight);
-      set.starts.push_back(total);
-      total += part.reader->samples();
-    }
-    if (set.wanted > 0) {
-      total = set.wanted;
-      if (set.parts.size() > 1) {
-        set.order.emplace(renormalised_weights(normalised), set.wanted);
-        for (std::size_t k = 0; k < set.parts.size(); ++k) {
-          const std::int64_t used = set.order->counts()[k];
-          if (used > set.parts[k].reader->samples()) {
-            fail_config("data", "the blend of set \"" + set.name + "\" takes " + number(used) + " samples of " +
-                                    set.parts[k].file->prefix() + ", which was built with " +
-                                    number(set.parts[k].reader->samples()) + "; raise its weight a little");
-          }
-        }
-      }
-    }
-    sample_sets_.push_back({set.name, set.split, total});
-  }
-
-  Fingerprint hash;
-  hash.add("data_indexed bigscience 1");
-  hash.add(static_cast<std::uint64_t>(seq_length_));
-  const Set& train = sets_.front();
-  for (const Part& part : train.parts) {
-    const EpochPlan& plan = part.reader->arrays().plan();
-    hash.add(part.file->fingerprint());
-    hash.add(std::bit_cast<std::uint64_t>(part.normalised_weight));
-    for (const std::int64_t value : {part.request.range.begin, part.request.range.end, plan.epochs,
-                                     plan.samples_before_last, std::int64_t{part.request.seed}}) {
-      hash.add(static_cast<std::uint64_t>(value));
-    }
-  }
-  fingerprint_ = hash.value();
-}
-
-void IndexedDataset::log_table(HostContext& host) const {
-  std::size_t width = 4;
-  for (const Set& set : sets_) {
-    for (const Part& part : set.parts) {
-      width = std::max(width, part.file->prefix().size());
-    }
-  }
-  const auto row = [&](const std::vector<std::string>& cells) {
-    std::string line = cells[0] + std::string(width - cells[0].size(), ' ');
-    for (std::size_t k = 1; k < cells.size(); ++k) {
-      constexpr std::size_t kCell = 12;
-      line += std::string(kCell > cells[k].size() ? kCell - cells[k].size() : 1, ' ') + cells[k];
-    }
-    host.log(LogLevel::info, line);
+  struct Missing {
+    const IndexRequest* request;
+    std::string why;
   };
-  for (std::size_t s = 0; s < sets_.size(); ++s) {
-    const Set& set = sets_[s];
-    const std::string summary = "set \"" + set.name + "\": " + number(sample_sets_[s].samples) + " samples of " +
-                                number(seq_length_) + " + 1 tokens";
-    if (set.split != Split::train &&
-        set.parts.size() == 1) {  // the usual validation set of one language: a line, no table
-      const Part& part = set.parts.front();
-      host.log(LogLevel::info, summary + " from " + part.file->prefix() + " (" + number(part.request.range.count()) +
-                                   " " + unit_of(*part.file) + ", " +
-                                   number(part.reader->arrays().plan().tokens_per_epoch) + " tokens)");
-      continue;
+  std::vector<Missing> missing;
+  for (const auto* list : {&sets_, &further_plans_}) {
+    for (const BlendedSet& set : *list) {
+      for (const SetPart& part : set.parts()) {
+        const std::string files = cache_files(part.request).document;
+        if (auto why = why_not_cached(part.request)) {
+          missing.push_back({&part.request, std::move(*why)});
+        } else if (main_rank_) {
+          host.log(LogLevel::info, "index cache used: " + files);
+        }
+      }
     }
-    host.log(LogLevel::info, summary + (set.parts.size() == 1 ? ""
-                                        : set.order           ? ", blended by weight (shares of samples)"
-                                                              : ", every part once, one after another"));
-    row({"path", "weight", "normalised", "first", "end", unit_of(*set.parts[0].file), "tokens", "requested", "built",
-         "epochs"});
-    for (const Part& part : set.parts) {
-      const EpochPlan& plan = part.reader->arrays().plan();
-      const double share = set.wanted > 0
-                               ? static_cast<double>(part.request.samples_wanted) * static_cast<double>(seq_length_) /
-                                     static_cast<double>(plan.tokens_per_epoch)
-                               : 1.0;
-      row({part.file->prefix(), decimal(part.options.weight, "%g"), decimal(part.normalised_weight, "%.6f"),
-           number(part.request.range.begin), number(part.request.range.end), number(part.request.range.count()),
-           number(plan.tokens_per_epoch), number(part.request.samples_wanted), number(plan.samples),
-           decimal(share, "%.3f")});
+  }
+  const std::size_t count = builders(missing.size());
+  std::atomic<std::size_t> next{0};
+  std::mutex mutex;  // of the log and the first failure
+  std::exception_ptr failure;
+  const auto build = [&] {
+    for (std::size_t k = next++; k < missing.size(); k = next++) {
+      const auto start = std::chrono::steady_clock::now();
+      try {
+        const int bits = store_index(*missing[k].request, {before_rename, true, count == 1});
+        const std::lock_guard lock(mutex);
+        host.log(LogLevel::info, "index cache built in " + seconds_text(start) + ", " + number(bits) +
+                                     "-bit positions: " + cache_files(*missing[k].request).document + " (" +
+                                     missing[k].why + ")");
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        failure = failure ? failure : std::current_exception();
+        next = missing.size();
+      }
     }
+  };
+  std::vector<std::thread> threads;
+  for (std::size_t k = 1; k < count; ++k) {
+    threads.emplace_back(build);
+  }
+  build();
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  if (failure) {
+    std::rethrow_exception(failure);
   }
 }
 
-IndexedDataset::Location IndexedDataset::locate(int set, std::int64_t index) const {
+void IndexedDataset::map(const RunFacts& facts) {
+  for (BlendedSet& set : sets_) {
+    set.map(facts.model.tokenizer_vocab);
+    const bool counted = set.split() == Split::train && facts.batch.train_samples > 0;
+    sample_sets_.push_back({set.name(), set.split(), counted ? facts.batch.train_samples : set.samples()});
+  }
+  for (BlendedSet& set : further_plans_) {
+    set.map(facts.model.tokenizer_vocab);
+  }
+  for (std::size_t p = 0; p < plan_ends_.size(); ++p) {
+    Fingerprint hash;
+    hash.add("data_indexed " + std::string(sampling_name(sets_[0].sampling())) + " 1");
+    hash.add(static_cast<std::uint64_t>(seq_length_));
+    if (p > 0) {
+      hash.add(fingerprints_.back());
+      hash.add(static_cast<std::uint64_t>(plan_ends_[p - 1]));
+    }
+    (p == 0 ? sets_[0] : further_plans_[p - 1]).add_to(hash);
+    fingerprints_.push_back(hash.value());
+  }
+}
+
+bool IndexedDataset::continues(std::uint64_t fingerprint, std::int64_t samples) const {
+  for (std::size_t p = 0; p < fingerprints_.size(); ++p) {
+    if (fingerprints_[p] == fingerprint) {
+      return p + 1 == fingerprints_.size() || samples <= plan_ends_[p];
+    }
+  }
+  return false;
+}
+
+BlendedSet::Location IndexedDataset::locate(int set, std::int64_t index) const {
   if (set < 0 || static_cast<std::size_t>(set) >= sets_.size() || index < 0 ||
       index >= sample_sets_[static_cast<std::size_t>(set)].samples) {
-    fail_io(sets_.front().parts.front().file->prefix(), "there is no sample " + number(index) + " in set " +
-                                                            number(set) + " of " +
-                                                            number(static_cast<std::int64_t>(sets_.size())) + " sets");
+    fail_io(sets_.front().parts().front().file->prefix(),
+            "there is no sample " + number(index) + " in set " + number(set) + " of " +
+                number(static_cast<std::int64_t>(sets_.size())) + " sets");
   }
-  const Set& chosen = sets_[static_cast<std::size_t>(set)];
-  if (chosen.order) {
-    return {&chosen.parts[static_cast<std::size_t>(chosen.order->part(index))], chosen.order->sample(index)};
+  if (set > 0 || further_plans_.empty() || index < plan_ends_.front()) {
+    return sets_[static_cast<std::size_t>(set)].locate(index);
   }
-  const auto after = std::upper_bound(chosen.starts.begin(), chosen.starts.end(), index);
-  const auto part = static_cast<std::size_t>(after - chosen.starts.begin()) - 1;
-  return {&chosen.parts[part], index - chosen.starts[part]};
+  const auto end = std::upper_bound(plan_ends_.begin(), plan_ends_.end(), index);
+  const auto p = static_cast<std::size_t>(end - plan_ends_.begin());
+  return further_plans_[p - 1].locate(index - plan_ends_[p - 1]);
 }
 
-void IndexedDataset::read(int set, std::int64_t index, std::span<std::int32_t> tokens, std::span<std::uint8_t>) const {
-  const Location at = locate(set, index);
-  at.part->reader->read(at.sample, tokens);
+void IndexedDataset::read(int set, std::int64_t index, std::span<std::int32_t> tokens,
+                          std::span<std::uint8_t> loss_mask) const {
+  const BlendedSet::Location at = locate(set, index);
+  at.part->reader->read(at.sample, tokens, loss_mask);
 }
 
 SampleOrigin IndexedDataset::origin(int set, std::int64_t index) const {
-  const Location at = locate(set, index);
-  return {at.part->file->prefix(), at.sample};
+  const BlendedSet::Location at = locate(set, index);
+  return {at.part->file->prefix(), at.sample, at.part->reader->pieces(at.sample)};
 }
 
 }  // namespace espalier::data_indexed

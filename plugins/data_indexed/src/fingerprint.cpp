@@ -20,6 +20,8 @@ void Fingerprint::add(std::string_view text) {
   add_bytes(text.data(), text.size());
 }
 
+void Fingerprint::reset() { XXH3_64bits_reset(&state_->xxh); }
+
 std::uint64_t Fingerprint::value() const { return XXH3_64bits_digest(&state_->xxh); }
 
 std::uint64_t checksum(const void* data, std::size_t bytes) { return XXH3_64bits(data, bytes); }

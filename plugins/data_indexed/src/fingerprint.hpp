@@ -18,6 +18,8 @@ class Fingerprint {
   void add(std::uint64_t value) { add_bytes(&value, sizeof value); }
   void add(std::string_view text);
   std::uint64_t value() const;
+  /// Back to the hash of nothing.
+  void reset();
 
  private:
   struct State;

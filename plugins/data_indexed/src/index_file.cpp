@@ -1,11 +1,15 @@
 #include "index_file.hpp"
 
 #include <algorithm>
+#include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <limits>
 
+#include "block_check.hpp"
 #include "fail.hpp"
 #include "fingerprint.hpp"
+#include "output_file.hpp"
 
 namespace espalier::data_indexed {
 namespace {
@@ -47,7 +51,7 @@ void check_prefix(const std::string& prefix) {
 
 }  // namespace
 
-IndexedFile IndexedFile::open(const std::string& prefix) {
+IndexedFile IndexedFile::open(const std::string& prefix, const std::string& stamp) {
   check_prefix(prefix);
   IndexedFile file;
   file.prefix_ = prefix;
@@ -55,6 +59,11 @@ IndexedFile IndexedFile::open(const std::string& prefix) {
   file.data_ = MappedFile::open(prefix + ".bin");
   file.check_header();
   file.check_lengths();
+  if (!stamp.empty() && file.take_from_stamp(stamp)) {
+    file.check_data_length();
+    file.warn_of_open_document();
+    return file;
+  }
   file.check_document_index();
   file.check_sizes_and_pointers();
   const auto header_and_sizes = static_cast<std::size_t>(kIndexHeaderBytes + 4 * file.sequences_);
@@ -129,6 +138,9 @@ void IndexedFile::check_lengths() {
   sizes_ = index_->data() + kIndexHeaderBytes;
   pointers_ = sizes_ + 4 * sequences;
   documents_ = pointers_ + 8 * sequences;
+  if (actual != expected) {
+    modes_ = documents_ + 8 * entries;
+  }
 }
 
 void IndexedFile::check_document_index() {
@@ -145,6 +157,12 @@ void IndexedFile::check_document_index() {
     }
     last = begin;
   }
+  warn_of_open_document();
+}
+
+void IndexedFile::warn_of_open_document() {
+  const std::string& path = index_->path();
+  const std::int64_t last = document_begin(documents());
   if (last > sequences_) {
     fail_io(path, "its document index ends with " + number(last) + ", but there are only " + number(sequences_) +
                       " sequences");
@@ -189,8 +207,15 @@ void IndexedFile::check_sizes_and_pointers() {
     }
     expected += width * size(i);
   }
+  check_data_length();
+}
+
+void IndexedFile::check_data_length() {
+  const auto actual = static_cast<std::int64_t>(data_->size_bytes());
+  const std::int64_t width = element_bytes(type_);
+  const std::int64_t expected = width * tokens_;
   const std::string& data_path = data_->path();
-  const std::string promise = "the index promises " + number(tokens) + " tokens of " + number(width) + " bytes, so " +
+  const std::string promise = "the index promises " + number(tokens_) + " tokens of " + number(width) + " bytes, so " +
                               number(expected) + " bytes, found " + number(actual);
   if (actual < expected) {
     fail_io(data_path, "is too short: " + promise + "; the copy or the preprocessing run did not finish");
@@ -198,6 +223,51 @@ void IndexedFile::check_sizes_and_pointers() {
   if (actual > expected) {
     warnings_.push_back(data_path + ": has stray bytes at its end, which are not read: " + promise);
   }
+}
+
+std::string IndexedFile::stamp_text() const {
+  return "espalier pair check 1\nindex = " + index_->identity() +
+         "\ndata bytes = " + number(std::uint64_t{data_->size_bytes()}) + "\n";
+}
+
+bool IndexedFile::take_from_stamp(const std::string& path) {
+  std::string ignored;
+  const auto text = read_sealed_text(path, ignored);
+  const std::string same = stamp_text();
+  if (!text || !text->starts_with(same)) {
+    return false;
+  }
+  unsigned type = 0;
+  unsigned long long fingerprint = 0;
+  long long tokens = 0;
+  if (std::sscanf(text->c_str() + same.size(), "type = %u\ntokens = %lld\nfingerprint = %llx", &type, &tokens,
+                  &fingerprint) != 3) {
+    return false;
+  }
+  type_ = static_cast<ElementType>(type);
+  tokens_ = tokens;
+  fingerprint_ = fingerprint;
+  read_whole_ = false;
+  return true;
+}
+
+bool IndexedFile::write_stamp(const std::string& path) const {
+  constexpr std::int64_t kSettled = 2;  // seconds; the times of some file systems are no finer
+  if (std::time(nullptr) - index_->changed_seconds() < kSettled) {
+    return false;
+  }
+  const std::string text =
+      sealed(stamp_text() + "type = " + std::to_string(static_cast<unsigned>(type_)) + "\ntokens = " + number(tokens_) +
+             "\nfingerprint = " + hexadecimal(fingerprint_) + "\n");
+  OutputFile file(path);
+  file.write(text.data(), text.size());
+  file.sync();
+  file.rename_into_place();
+  return true;
+}
+
+const char* unit_of(const IndexedFile& file) {
+  return file.documents() == file.sequences() ? "documents" : "sequences";
 }
 
 std::int64_t IndexedFile::tokens_in(std::int64_t begin, std::int64_t end) const {

@@ -24,16 +24,27 @@ struct TokenView {
 /// A pair PREFIX.bin, PREFIX.idx of Megatron's memory-mapped dataset, version 1, checked whole when it is opened.
 ///
 /// Layout of the .idx (little-endian, nothing padded): magic "MMIDIDX\0\0", u64 version 1, u8 type code, u64 n, u64 d,
-/// i32 sizes[n] (tokens), i64 pointers[n] (bytes), i64 document_index[d], then perhaps i8 modes[n], which are ignored.
+/// i32 sizes[n] (tokens), i64 pointers[n] (bytes), i64 document_index[d], then perhaps i8 modes[n] (multimodal datasets
+/// of Megatron-LM core), which training ignores.
 ///
 /// Thread-safe: nothing changes after open().
 class IndexedFile {
  public:
   /// Maps and checks the pair. Reads the whole .idx (about 1 GB/s per 80 million sequences) but not the .bin.
   /// @param prefix  the path without ".idx" and ".bin".
+  /// @param stamp   a file of write_stamp(). Where it is of these very files, they were checked before, and only header
+  /// and
+  ///         lengths are looked at; else, and without a stamp, all is read. "": none.
   /// @throws ConfigError if `prefix` is a folder or carries the extension; IoError, naming the file with expected and
   ///         actual sizes, if a file of the pair is missing, cut, damaged, or of another format.
-  static IndexedFile open(const std::string& prefix);
+  static IndexedFile open(const std::string& prefix, const std::string& stamp = {});
+
+  /// Remembers in `path` that this pair was checked whole. Does nothing (and says so) while the .idx is younger than
+  /// two seconds, since a change within the resolution of its times could not be seen.
+  /// @throws IoError if the file cannot be written.
+  bool write_stamp(const std::string& path) const;
+  /// Whether open() read the whole .idx: false where a stamp spared it.
+  bool read_whole() const { return read_whole_; }
 
   const std::string& prefix() const { return prefix_; }
   ElementType type() const { return type_; }
@@ -51,6 +62,10 @@ class IndexedFile {
   std::int64_t pointer(std::int64_t i) const { return load<std::int64_t>(pointers_, i); }
   /// First sequence of document `k`, 0 <= k <= documents(), not checked.
   std::int64_t document_begin(std::int64_t k) const { return load<std::int64_t>(documents_, k); }
+  /// Whether the file has modes. A file without sequences counts as one that has none.
+  bool has_modes() const { return modes_ != nullptr; }
+  /// Mode of sequence `i`; only where has_modes().
+  std::int8_t mode(std::int64_t i) const { return load<std::int8_t>(modes_, i); }
   /// Sum of the sizes of the sequences [begin, end).
   std::int64_t tokens_in(std::int64_t begin, std::int64_t end) const;
 
@@ -86,6 +101,10 @@ class IndexedFile {
   void check_lengths();
   void check_document_index();
   void check_sizes_and_pointers();
+  bool take_from_stamp(const std::string& path);
+  std::string stamp_text() const;
+  void warn_of_open_document();
+  void check_data_length();
   const std::byte* range(std::int64_t i, std::int64_t offset, std::int64_t count) const;
   template <typename To>
   void read_as(std::int64_t i, std::int64_t offset, std::span<To> target) const;
@@ -101,8 +120,13 @@ class IndexedFile {
   const std::byte* sizes_ = nullptr;      // i32[sequences]
   const std::byte* pointers_ = nullptr;   // i64[sequences]
   const std::byte* documents_ = nullptr;  // i64[document entries]
+  const std::byte* modes_ = nullptr;      // i8[sequences], or none
+  bool read_whole_ = true;
   std::vector<std::string> warnings_;
 };
+
+/// "documents" where one sequence is one document, the word users know; else "sequences".
+const char* unit_of(const IndexedFile& file);
 
 /// Bytes of an .idx before the sizes.
 inline constexpr std::int64_t kIndexHeaderBytes = 34;

@@ -123,18 +123,33 @@ void IndexWriter::add_sequence(std::span<const double> values) { add(values); }
 
 void IndexWriter::end_document() { documents_.push_back(sequences()); }
 
-void IndexWriter::append(const IndexedFile& part) {
+void IndexWriter::set_mode(std::int8_t mode) {
+  ESPALIER_ASSERT(!sizes_.empty());
+  modes_.resize(sizes_.size(), 0);
+  modes_.back() = mode;
+  ++moded_;
+}
+
+void IndexWriter::append(const IndexedFile& part, bool join_open_document) {
   if (part.type() != type_) {
     fail_config(part.prefix(), "holds " + std::string(type_name(part.type())) + " and cannot be appended to " +
                                    prefix_ + " of " + std::string(type_name(type_)) + "; preprocess one of them again");
   }
-  if (part.document_begin(part.documents()) != part.sequences()) {
+  if (part.document_begin(part.documents()) != part.sequences() && !join_open_document) {
     fail_config(part.prefix(), "its last document was never closed and would run into the next part; write it again");
+  }
+  if (sequences() > 0 && part.sequences() > 0 && part.has_modes() != (moded_ > 0)) {
+    fail_config(part.prefix(), std::string(part.has_modes() ? "has" : "lacks") +
+                                   " modes (a multimodal dataset), which the parts before it " +
+                                   (part.has_modes() ? "lack" : "have") + "; the result would mean nothing");
   }
   data_.append_file(part.prefix() + ".bin", part.tokens() * element_bytes(type_));
   const std::int64_t shift = sequences();
   for (std::int64_t i = 0; i < part.sequences(); ++i) {
     sizes_.push_back(part.size(i));
+    if (part.has_modes()) {
+      set_mode(part.mode(i));
+    }
   }
   for (std::int64_t k = 1; k <= part.documents(); ++k) {
     documents_.push_back(shift + part.document_begin(k));
@@ -157,11 +172,16 @@ void IndexWriter::write_index() {
     pointer += width * size;
   }
   index_.write(documents_.data(), documents_.size() * sizeof(std::int64_t));
+  index_.write(modes_.data(), modes_.size());
 }
 
 void IndexWriter::finish() {
   if (documents_.back() != sequences()) {
     fail_config(prefix_, "the last document was never ended");
+  }
+  if (moded_ != 0 && moded_ != sequences()) {
+    fail_config(prefix_,
+                "only " + std::to_string(moded_) + " of " + std::to_string(sequences()) + " sequences have a mode");
   }
   write_index();
   data_.sync();

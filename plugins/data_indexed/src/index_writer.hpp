@@ -12,7 +12,7 @@ namespace espalier::data_indexed {
 /// Writes a pair PREFIX.bin, PREFIX.idx, byte for byte as Megatron's own builders do.
 ///
 /// Both files are written under temporary names and appear in finish(); destroyed before that, the writer leaves
-/// nothing. Memory: 4 bytes per sequence and 8 per document.
+/// nothing. Memory: 4 bytes per sequence (5 with modes) and 8 per document.
 class IndexWriter {
  public:
   /// @param token_limit  tokens must be below it (the vocabulary size); 0: only the type limits them.
@@ -25,12 +25,15 @@ class IndexWriter {
   void add_sequence(std::span<const std::int64_t> tokens);
   /// For the float types only.
   void add_sequence(std::span<const double> values);
+  /// Gives the last sequence its mode (multimodal datasets of Megatron-LM core): for all sequences or for none.
+  void set_mode(std::int8_t mode);
   /// Ends the open document, which may hold no sequence.
   void end_document();
 
   /// Appends a whole dataset of the same type; its bytes are copied, holes stay holes, pointers continue in 64 bits.
-  /// @throws ConfigError if the types differ or its last document was never closed (it would run into the next one).
-  void append(const IndexedFile& part);
+  /// @param join_open_document  a last document that was never closed runs on into the next part, as in both peers.
+  /// @throws ConfigError if the types differ, only one of both has modes, or its last document was never closed.
+  void append(const IndexedFile& part, bool join_open_document = false);
 
   /// Brings both files to disk and gives them their names, the .bin first. An older pair of that name is replaced; a
   /// process killed in between leaves a .bin without an .idx, which no reader accepts.
@@ -59,6 +62,8 @@ class IndexWriter {
   OutputFile index_;
   std::vector<std::int32_t> sizes_;
   std::vector<std::int64_t> documents_{0};
+  std::vector<std::int8_t> modes_;
+  std::int64_t moded_ = 0;  // sequences that were given a mode
   std::int64_t tokens_ = 0;
 };
 

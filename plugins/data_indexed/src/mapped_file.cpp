@@ -27,17 +27,21 @@ std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path) {
     fail_io(path, "is not a regular file");
   }
   const auto size_bytes = static_cast<std::size_t>(status.st_size);
-  if (size_bytes == 0) {  // mmap refuses a length of 0
-    ::close(descriptor);
-    return std::shared_ptr<const MappedFile>(new MappedFile(path, nullptr, 0));
+  void* address = nullptr;
+  if (size_bytes > 0) {  // mmap refuses a length of 0
+    address = ::mmap(nullptr, size_bytes, PROT_READ, MAP_SHARED, descriptor, 0);
   }
-  void* address = ::mmap(nullptr, size_bytes, PROT_READ, MAP_SHARED, descriptor, 0);
   const int error = errno;
   ::close(descriptor);
   if (address == MAP_FAILED) {
     fail_io(path, "cannot be mapped (" + std::to_string(size_bytes) + " bytes)", error);
   }
-  return std::shared_ptr<const MappedFile>(new MappedFile(path, static_cast<const std::byte*>(address), size_bytes));
+  std::shared_ptr<MappedFile> file(new MappedFile(path, static_cast<const std::byte*>(address), size_bytes));
+  const auto time = [](const ::timespec& at) { return std::to_string(at.tv_sec) + "." + std::to_string(at.tv_nsec); };
+  file->identity_ = std::to_string(size_bytes) + " bytes, inode " + std::to_string(status.st_ino) + ", modified " +
+                    time(status.st_mtim) + ", changed " + time(status.st_ctim);
+  file->changed_seconds_ = status.st_ctim.tv_sec;
+  return file;
 }
 
 MappedFile::~MappedFile() {

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -23,6 +24,11 @@ class MappedFile {
   const std::byte* data() const { return data_; }
   std::size_t size_bytes() const { return size_bytes_; }
   const std::string& path() const { return path_; }
+  /// Length, inode and times of the opened file as text: another one after anything was written to it, also when the
+  /// old modification time was put back. The same on all hosts of a shared disk.
+  const std::string& identity() const { return identity_; }
+  /// When it was last changed, in seconds since 1970.
+  std::int64_t changed_seconds() const { return changed_seconds_; }
 
  private:
   MappedFile(std::string path, const std::byte* data, std::size_t size_bytes)
@@ -31,6 +37,8 @@ class MappedFile {
   std::string path_;
   const std::byte* data_;
   std::size_t size_bytes_;
+  std::string identity_;
+  std::int64_t changed_seconds_ = 0;
 };
 
 }  // namespace espalier::data_indexed

@@ -1,8 +1,11 @@
 #include "options.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <iterator>
 #include <limits>
+
+#include "path_list.hpp"
 
 namespace espalier::data_indexed {
 namespace {
@@ -61,8 +64,15 @@ PartOptions parse_part(const ConfigView& entry, const RunFacts& facts) {
   return part;
 }
 
-/// In a set of several entries each needs its weight: a guess would train on another mix without a word.
-void require_weights(const SetOptions& set, const std::vector<ConfigView>& entries) {
+/// In a set of several entries each needs its weight: a guess would train on another mix without a word. core takes the
+/// lengths when there is none at all.
+void check_weights(SetOptions& set, const std::vector<ConfigView>& entries, const ConfigView& config) {
+  const auto weighted = [](const ConfigView& entry) { return entry.has("weight"); };
+  const bool core = config.string("sampling") == sampling_name(Sampling::megatron_core);
+  if (set.parts.size() > 1 && core && std::none_of(entries.begin(), entries.end(), weighted)) {
+    set.weighted = false;
+    return;
+  }
   for (const ConfigView& entry : entries) {
     if (set.parts.size() > 1 && !entry.has("weight")) {
       entry.fail("weight", "is missing for \"" + entry.string("path") + "\": set \"" + set.name + "\" has " +
@@ -71,8 +81,33 @@ void require_weights(const SetOptions& set, const std::vector<ConfigView>& entri
   }
 }
 
+/// The sets of a file of lists. @throws ConfigError, IoError.
+std::vector<SetOptions> lists_of(const ConfigView& config, const RunFacts& facts, const char* key, Split split) {
+  std::vector<SetOptions> sets;
+  for (const PathList& list : read_path_lists(resolved(config.string(key), facts))) {
+    SetOptions set{list.name, split, {}};
+    for (const PathList::Entry& entry : list.entries) {
+      set.parts.push_back({resolved(entry.path, facts), entry.weight, entry.range});
+    }
+    sets.push_back(std::move(set));
+  }
+  return sets;
+}
+
 SetOptions parse_train(const ConfigView& config, const RunFacts& facts) {
   SetOptions set{"train", Split::train, {}};
+  if (config.has("train_list")) {
+    if (config.has("path") || config.has("train")) {
+      config.fail("train_list", "names the training data, and " + std::string(config.has("path") ? "path" : "train") +
+                                    " does, too; keep one of them");
+    }
+    auto lists = lists_of(config, facts, "train_list", Split::train);
+    if (lists.size() != 1) {
+      config.fail("train_list", "holds " + std::to_string(lists.size()) + " lists; there is one set to train on");
+    }
+    lists[0].name = "train";
+    return std::move(lists[0]);
+  }
   if (config.has("path") == config.has("train")) {
     config.fail("train", config.has("path") ? "path and train are both given; path is short for a single entry of train"
                                             : "is missing: name the training data with train = [{path = \"PREFIX\", "
@@ -92,12 +127,27 @@ SetOptions parse_train(const ConfigView& config, const RunFacts& facts) {
   if (set.parts.empty()) {
     config.fail("train", "is an empty list; it needs at least one entry {path = \"PREFIX\"}");
   }
-  require_weights(set, entries);
+  check_weights(set, entries, config);
   return set;
 }
 
 void parse_held_out(const ConfigView& config, const RunFacts& facts, const char* key, Split split,
                     std::vector<SetOptions>& sets) {
+  const std::string list_key = std::string(key) + "_list";
+  if (config.has(list_key)) {
+    if (config.has(key)) {
+      config.fail(list_key, "and " + std::string(key) + " both name sets; keep one of them");
+    }
+    for (SetOptions& set : lists_of(config, facts, list_key.c_str(), split)) {
+      for (const SetOptions& other : sets) {
+        if (other.name == set.name) {
+          config.fail(list_key, "\"" + set.name + "\" already names another set");
+        }
+      }
+      sets.push_back(std::move(set));
+    }
+    return;
+  }
   if (!config.has(key)) {
     return;
   }
@@ -128,7 +178,7 @@ void parse_held_out(const ConfigView& config, const RunFacts& facts, const char*
     entries[at - first].push_back(entry);
   }
   for (std::size_t at = first; at < sets.size(); ++at) {
-    require_weights(sets[at], entries[at - first]);
+    check_weights(sets[at], entries[at - first], config);
   }
 }
 
@@ -144,16 +194,67 @@ constexpr OptionSpec kDataOptions[kDataOptionCount] = {
      kUnbounded, nullptr, kHeldOutPart, std::size(kHeldOutPart)},
     {"test", OptionType::tables, "", "test sets of their own: entries {name, path, weight, range}", -kUnbounded,
      kUnbounded, nullptr, kHeldOutPart, std::size(kHeldOutPart)},
-    {"sampling", OptionType::string, "\"bigscience\"", "rules of splits, epochs and blends", -kUnbounded, kUnbounded,
-     "bigscience"},
+    {"train_list", OptionType::string, "",
+     "file with the training data as NAME: WEIGHT START:END PATH, … (Megatron-DeepSpeed's "
+     "--train-weighted-split-paths-path)"},
+    {"valid_list", OptionType::string, "", "file with validation sets in that form, one a line"},
+    {"test_list", OptionType::string, "", "file with test sets in that form, one a line"},
+    {"sampling", OptionType::string, "\"bigscience\"", "whose rules of splits, epochs and blends", -kUnbounded,
+     kUnbounded, "bigscience|megatron_core"},
+    {"add_extra_token_to_sequence", OptionType::boolean, "true",
+     "megatron_core: a sample has seq_length + 1 tokens; false: seq_length, its last target does not count"},
+    {"drop_last_partial_validation_sequence", OptionType::boolean, "true",
+     "megatron_core: false keeps the last, short sample of a validation set and pads it"},
+    {"pad_token", OptionType::integer, "",
+     "megatron_core: id of the tokenizer's pad token, where it has one: such targets do not count", 0.0, 2147483647.0},
+    {"planned_samples", OptionType::integers, "[]",
+     "numbers of training samples that the order was planned for before; a further plan starts at each", 1.0,
+     kUnbounded},
     {"cache_dir", OptionType::string, "\"\"", "folder of the cached index arrays; empty: beside the data"},
     {"seed", OptionType::integer, "", "seed of all shuffles, when it is not to be that of the run", 0.0, 4294967295.0},
 };
 
+namespace {
+
+void parse_rules(const ConfigView& config, DataOptions& options) {
+  options.rules.sampling = *sampling_of_name(config.string("sampling"));
+  options.rules.extra_token = config.boolean("add_extra_token_to_sequence");
+  options.rules.keep_partial = !config.boolean("drop_last_partial_validation_sequence");
+  if (config.has("pad_token")) {
+    options.pad_id = static_cast<std::int32_t>(config.integer("pad_token"));
+  }
+  if (options.rules.sampling == Sampling::bigscience) {
+    for (const char* key : {"add_extra_token_to_sequence", "drop_last_partial_validation_sequence", "pad_token"}) {
+      if (config.given(key)) {
+        config.fail(key, "is a setting of sampling = \"megatron_core\"; bigscience has none of the kind");
+      }
+    }
+  }
+}
+
+/// Where the plans of the training order end.
+void parse_plans(const ConfigView& config, const RunFacts& facts, DataOptions& options) {
+  options.plan_ends = config.integers("planned_samples");
+  for (std::size_t k = 1; k < options.plan_ends.size(); ++k) {
+    if (options.plan_ends[k] <= options.plan_ends[k - 1]) {
+      config.fail("planned_samples", "is not rising: " + std::to_string(options.plan_ends[k]) + " follows " +
+                                         std::to_string(options.plan_ends[k - 1]));
+    }
+  }
+  if (options.plan_ends.empty() || options.plan_ends.back() < facts.batch.train_samples) {
+    options.plan_ends.push_back(facts.batch.train_samples);
+  }
+}
+
+}  // namespace
+
 DataOptions parse_options(const ConfigView& config, const RunFacts& facts) {
   DataOptions options;
   options.sets.push_back(parse_train(config, facts));
-  const bool explicit_sets = config.has("valid") || config.has("test");
+  parse_rules(config, options);
+  parse_plans(config, facts, options);
+  const bool explicit_sets =
+      config.has("valid") || config.has("test") || config.has("valid_list") || config.has("test_list");
   if (config.has("split")) {
     if (explicit_sets) {
       config.fail("split",
@@ -172,10 +273,12 @@ DataOptions parse_options(const ConfigView& config, const RunFacts& facts) {
     }
     for (const PartOptions& part : options.sets[0].parts) {
       if (part.range.start != 0.0 || part.range.end != 1.0) {
-        config.fail("split", "\"" + *options.split + "\"" + (config.has("split") ? "" : ", the default without valid or test sets,") +
-                                 " and the range of \"" + part.path +
-                                 "\" both cut the data; leave split out and name the other sets, as valid = [{path = \"PREFIX\", "
-                                 "range = \"0.95:1\"}] (valid = [] for none)");
+        config.fail(
+            "split",
+            "\"" + *options.split + "\"" + (config.has("split") ? "" : ", the default without valid or test sets,") +
+                " and the range of \"" + part.path +
+                "\" both cut the data; leave split out and name the other sets, as valid = [{path = \"PREFIX\", "
+                "range = \"0.95:1\"}] (valid = [] for none)");
       }
     }
   }

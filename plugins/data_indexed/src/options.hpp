@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "splits.hpp"
+#include "sample_index.hpp"
 
 namespace espalier::data_indexed {
 
@@ -24,6 +24,7 @@ struct SetOptions {
   std::string name;
   Split split;
   std::vector<PartOptions> parts;
+  bool weighted = true;  // false (megatron_core only): no entry has a weight, the lengths of the parts decide
 };
 
 struct DataOptions {
@@ -31,10 +32,14 @@ struct DataOptions {
   std::optional<std::string> split;  // cuts every entry of "train" in train, valid and test
   std::string cache_folder;          // "": beside the data
   std::uint32_t seed;
+  SampleRules rules;
+  std::int32_t pad_id = -1;  // core's; -1: none
+  std::vector<std::int64_t>
+      plan_ends;  // training samples at which one plan ends and the next starts; the last is the end
 };
 
 /// The options of the [data] table, for the descriptor.
-inline constexpr std::size_t kDataOptionCount = 8;
+inline constexpr std::size_t kDataOptionCount = 15;
 extern const OptionSpec kDataOptions[kDataOptionCount];
 
 /// Reads the table. @throws ConfigError with file, line and key.

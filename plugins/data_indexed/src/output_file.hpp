@@ -26,9 +26,11 @@ class OutputFile {
   /// Appends the first `bytes` of another file; holes in it stay holes.
   void append_file(const std::string& path, std::int64_t bytes);
 
+  /// Writes out what is buffered.
+  void finish() { flush(); }
   /// Writes out what is buffered and waits until it is on disk.
   void sync();
-  /// Gives the (synced) file its true name. Replaces an older file; readers that mapped that one keep it.
+  /// Gives the (synced or finished) file its true name. Replaces an older file; readers that mapped that one keep it.
   void rename_into_place();
 
   /// Gives the file up: closes and removes the temporary one. Safe to call twice.

@@ -2,6 +2,7 @@
 
 #include "dataset.hpp"
 #include "token_writer.hpp"
+#include "tool.hpp"
 
 namespace {
 
@@ -22,6 +23,8 @@ constinit const espalier::Factory kFactories[] = {
     espalier::factory<Dataset, create_dataset, destroy_dataset>("indexed", espalier::data_indexed::kDataOptions,
                                                                 espalier::data_indexed::kDataOptionCount),
     espalier::factory<TokenWriter, create_writer, destroy_writer>("indexed"),
+    espalier::factory_of<espalier::DatasetTool, espalier::data_indexed::IndexedTool>(
+        "indexed", espalier::data_indexed::kToolJobs, espalier::data_indexed::kToolJobCount),
 };
 
 }  // namespace

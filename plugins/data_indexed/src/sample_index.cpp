@@ -11,9 +11,8 @@
 namespace espalier::data_indexed {
 namespace {
 
-// Share of an epoch below which the last epoch is kept apart, so that the epochs before it stay whole. bigscience: 0.95
-// (Megatron-LM core of today: 0.80).
-constexpr double kSeparateBelow = 0.95;
+// Share of an epoch below which the last epoch is kept apart, so that the epochs before it stay whole.
+double separate_below(Sampling sampling) { return sampling == Sampling::bigscience ? 0.95 : 0.80; }
 
 constexpr std::int64_t kUint32Samples = std::int64_t{0xffffffff} - 1;  // from here on bigscience writes int64
 
@@ -45,8 +44,12 @@ std::vector<T> build_rows(const EpochPlan& plan, std::span<const std::int32_t> o
   std::size_t position = 0;
   std::int64_t passed = 0;  // tokens of the sequences before `position`
   std::int64_t size = -1;   // of the sequence at `position`, -1: not read yet
+  const std::int64_t behind = plan.rules.extra_token ? 0 : 1;
+  const std::int64_t tokens = plan.epochs * plan.tokens_per_epoch;
+  const std::int64_t extra = plan.rules.extra_token ? 1 : 0;
   for (std::int64_t row = 1; row <= plan.samples; ++row) {
-    const std::int64_t target = row * plan.seq_length;
+    // The end row of a partial sample is that of the last token there is.
+    const std::int64_t target = std::min(row * plan.seq_length, tokens - extra);
     for (;;) {
       if (size < 0) {
         if (position == order.size()) {
@@ -63,7 +66,7 @@ std::vector<T> build_rows(const EpochPlan& plan, std::span<const std::int32_t> o
         }
         size = size_of(order[position]);
       }
-      if (target < passed + size) {
+      if (target < passed + size + behind) {
         break;
       }
       passed += size;
@@ -78,7 +81,8 @@ std::vector<T> build_rows(const EpochPlan& plan, std::span<const std::int32_t> o
 
 }  // namespace
 
-EpochPlan plan_epochs(std::int64_t tokens_per_epoch, std::int64_t samples_wanted, std::int64_t seq_length) {
+EpochPlan plan_epochs(std::int64_t tokens_per_epoch, std::int64_t samples_wanted, std::int64_t seq_length,
+                      const SampleRules& rules) {
   if (tokens_per_epoch < 1 || seq_length < 1 || samples_wanted < 0) {
     fail_config("data", "cannot make " + std::to_string(samples_wanted) + " samples of " + std::to_string(seq_length) +
                             " tokens from " + std::to_string(tokens_per_epoch) + " tokens");
@@ -89,18 +93,21 @@ EpochPlan plan_epochs(std::int64_t tokens_per_epoch, std::int64_t samples_wanted
     fail_config("data", std::to_string(samples_wanted) + " samples of " + std::to_string(seq_length) +
                             " tokens are more than 2^63 tokens");
   }
-  needed += 1;
+  const std::int64_t extra = rules.extra_token ? 1 : 0;
+  needed += extra;
   EpochPlan plan{};
+  plan.rules = rules;
   plan.tokens_per_epoch = tokens_per_epoch;
   plan.seq_length = seq_length;
   plan.samples_wanted = samples_wanted;
-  plan.epochs = (needed + tokens_per_epoch - 1) / tokens_per_epoch;
-  plan.samples = (plan.epochs * tokens_per_epoch - 1) / seq_length;
+  plan.epochs = std::max<std::int64_t>((needed + tokens_per_epoch - 1) / tokens_per_epoch, 1);
+  const std::int64_t usable = plan.epochs * tokens_per_epoch - extra;
+  plan.samples = usable / seq_length + (rules.keep_partial && usable % seq_length > 0 ? 1 : 0);
   plan.samples_before_last = plan.samples;
   if (plan.epochs > 1) {
-    const std::int64_t before_last = ((plan.epochs - 1) * tokens_per_epoch - 1) / seq_length;
-    const std::int64_t per_epoch = (tokens_per_epoch - 1) / seq_length;
-    const auto threshold = static_cast<std::int64_t>(kSeparateBelow * static_cast<double>(per_epoch));
+    const std::int64_t before_last = ((plan.epochs - 1) * tokens_per_epoch - extra) / seq_length;
+    const std::int64_t per_epoch = (tokens_per_epoch - extra) / seq_length;
+    const auto threshold = static_cast<std::int64_t>(separate_below(rules.sampling) * static_cast<double>(per_epoch));
     // The leftovers of earlier epochs can add up to one sample more than per_epoch: then the last epoch is whole, too.
     if (samples_wanted - before_last < threshold) {
       plan.separate_last_epoch = true;

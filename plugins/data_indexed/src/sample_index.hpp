@@ -11,21 +11,33 @@
 
 namespace espalier::data_indexed {
 
-/// How often a split is read to give the samples wanted, by bigscience's rules. A sample is `seq_length` + 1 tokens;
-/// neighbouring samples share one.
+/// How a split is read in samples: whose rules, and Megatron-LM core's switches, which bigscience does not have.
+struct SampleRules {
+  Sampling sampling = Sampling::bigscience;
+  bool extra_token = true;    // X = 1: a sample is S + 1 tokens and shares one with the next; else S tokens
+  bool keep_partial = false;  // a last sample that is short counts, too, and is padded
+  bool operator==(const SampleRules&) const = default;
+};
+
+/// How often a split is read to give the samples wanted. A sample is `seq_length` + X tokens.
 struct EpochPlan {
   std::int64_t tokens_per_epoch;     // T
   std::int64_t seq_length;           // S
   std::int64_t samples_wanted;       // N
-  std::int64_t epochs;               // E: smallest number >= 1 with E*T >= N*S + 1
-  std::int64_t samples;              // B = (E*T - 1) / S: all that E epochs give
-  std::int64_t samples_before_last;  // A = ((E-1)*T - 1) / S; B when the last epoch is not separated
-  bool separate_last_epoch;          // the last epoch is needed to less than 95% and shuffled on its own
+  std::int64_t epochs;               // E: smallest number >= 1 with E*T >= N*S + X
+  std::int64_t samples;              // B = (E*T - X) / S: all that E epochs give; rounded up to keep a partial one
+  std::int64_t samples_before_last;  // A = ((E-1)*T - X) / S; B when the last epoch is not separated
+  bool separate_last_epoch;          // too little of the last epoch is needed: it is shuffled on its own
+  SampleRules rules;
+
+  /// Tokens of a sample in the data: S + X.
+  std::int64_t sample_tokens() const { return seq_length + (rules.extra_token ? 1 : 0); }
 };
 
 /// @param tokens_per_epoch  > 0: the caller refuses empty splits with a message that names them.
 /// @throws ConfigError if E*T or N*S leaves 64 bits.
-EpochPlan plan_epochs(std::int64_t tokens_per_epoch, std::int64_t samples_wanted, std::int64_t seq_length);
+EpochPlan plan_epochs(std::int64_t tokens_per_epoch, std::int64_t samples_wanted, std::int64_t seq_length,
+                      const SampleRules& rules = {});
 
 /// Order of the sequences: the split's numbers E times over, shuffled together; a separated last epoch apart.
 /// int32 as in both Megatrons. @throws ConfigError above 2^31 - 1 sequences in the file.
@@ -36,7 +48,8 @@ using ShuffleIndex = std::variant<std::vector<std::uint32_t>, std::vector<std::i
 ShuffleIndex build_shuffle_index(const EpochPlan& plan, NumpyRandom& random);
 
 /// Where each sample starts: B + 1 rows (position in the document index, token offset in that sequence), the last one
-/// the end. int32 as bigscience has it; int64 where positions would pass 2^31 - 1.
+/// the end. Without the extra token a row is the place just behind the sample before it, so its offset may be the size
+/// of the sequence. int32 as bigscience has it; int64 where positions would pass 2^31 - 1, as core has it.
 using SampleIndex = std::variant<std::vector<std::int32_t>, std::vector<std::int64_t>>;
 
 /// 32 or 64, decided before anything is built: 32 while `document_entries` positions fit it.

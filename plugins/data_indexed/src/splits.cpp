@@ -18,16 +18,6 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-std::optional<double> parse_number(std::string_view text) {
-  text = trimmed(text);
-  double value = 0.0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) {
-    return std::nullopt;
-  }
-  return value;
-}
-
 std::vector<std::string_view> pieces(std::string_view text, char separator) {
   std::vector<std::string_view> result;
   for (;;) {
@@ -45,6 +35,29 @@ std::int64_t round_half_even(double value) { return static_cast<std::int64_t>(st
 
 }  // namespace
 
+std::optional<double> parse_share(std::string_view text) {
+  text = trimmed(text);
+  double value = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+std::optional<Sampling> sampling_of_name(std::string_view name) {
+  for (const Sampling sampling : {Sampling::bigscience, Sampling::megatron_core}) {
+    if (name == sampling_name(sampling)) {
+      return sampling;
+    }
+  }
+  return std::nullopt;
+}
+
+std::string_view sampling_name(Sampling sampling) {
+  return sampling == Sampling::bigscience ? "bigscience" : "megatron_core";
+}
+
 std::array<double, 3> parse_split(std::string_view text) {
   const auto refuse = [&](const std::string& why) {
     fail_config("split", "\"" + std::string(text) + "\" " + why +
@@ -58,7 +71,7 @@ std::array<double, 3> parse_split(std::string_view text) {
   }
   double sum = 0.0;
   for (std::size_t k = 0; k < parts.size(); ++k) {
-    const auto value = parse_number(parts[k]);
+    const auto value = parse_share(parts[k]);
     if (!value) {
       refuse("holds \"" + std::string(parts[k]) + "\", which is not a number");
     }
@@ -87,8 +100,21 @@ std::array<std::int64_t, 4> split_borders(const std::array<double, 3>& shares, s
   return borders;
 }
 
-std::array<SequenceRange, 3> split_ranges(std::string_view text, std::int64_t sequences) {
-  const auto borders = split_borders(parse_split(text), sequences);
+std::array<std::int64_t, 4> core_borders(const std::array<double, 3>& shares, std::int64_t sequences) {
+  const double sum = shares[0] + shares[1] + shares[2];
+  const auto n = static_cast<double>(sequences);
+  std::array<std::int64_t, 4> borders{};
+  double reached = 0.0;
+  for (std::size_t k = 0; k < 3; ++k) {
+    reached += shares[k] / sum;
+    borders[k + 1] = round_half_even(reached * n);
+  }
+  return borders;
+}
+
+std::array<SequenceRange, 3> split_ranges(std::string_view text, std::int64_t sequences, Sampling sampling) {
+  const auto borders = sampling == Sampling::bigscience ? split_borders(parse_split(text), sequences)
+                                                        : core_borders(parse_split(text), sequences);
   for (std::size_t k = 1; k < 4; ++k) {
     if (borders[k] < borders[k - 1]) {
       fail_config("split", "\"" + std::string(text) + "\" on " + std::to_string(sequences) +
@@ -105,8 +131,8 @@ std::array<SequenceRange, 3> split_ranges(std::string_view text, std::int64_t se
 ShareRange parse_range(std::string_view text) {
   const auto parts = pieces(text, ':');
   if (parts.size() == 2) {
-    const auto start = parse_number(parts[0]);
-    const auto end = parse_number(parts[1]);
+    const auto start = parse_share(parts[0]);
+    const auto end = parse_share(parts[1]);
     if (start && end && 0.0 <= *start && *start <= *end && *end <= 1.0) {
       return {*start, *end};
     }

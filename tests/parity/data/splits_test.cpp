@@ -35,6 +35,26 @@ TEST(SplitsParity, Borders) {
   EXPECT_EQ(refused, std::set<std::string>{"0,3,7"});
 }
 
+TEST(SplitsParity, BordersOfCore) {
+  const auto rows = read_json(data_fixture("splits/megatron_core_splits.json"));
+  ASSERT_GE(rows.size(), 16U);
+  for (const auto& row : rows) {
+    const auto text = row["split_string"].get<std::string>();
+    for (const auto& [count, borders] : row["borders"].items()) {
+      const auto ranges = split_ranges(text, std::stoll(count), Sampling::megatron_core);
+      for (std::size_t k = 0; k < 3; ++k) {
+        SCOPED_TRACE(text + " on " + count);
+        if (borders[k].is_null()) {
+          EXPECT_EQ(ranges[k].count(), 0);
+          EXPECT_EQ(parse_split(text)[k], 0.0);
+        } else {
+          EXPECT_EQ(ranges[k], (SequenceRange{borders[k][0], borders[k][1]}));
+        }
+      }
+    }
+  }
+}
+
 TEST(SplitsParity, Ranges) {
   const auto json = read_json(data_fixture("splits/bigscience_splits.json"));
   ASSERT_GE(json["range_rows"].size(), 50U);

@@ -85,39 +85,75 @@ TEST_F(CacheTest, ReplacedDataAreNoticed) {  // D21
   EXPECT_NE(why->find("data fingerprint"), std::string::npos) << *why;
 }
 
-TEST_F(CacheTest, DamageIsNoticed) {  // D12
+std::int64_t read_all(const IndexArrays& arrays) {
+  std::int64_t sum = 0;
+  for (std::int64_t i = 0; i < arrays.samples(); ++i) {
+    const auto place = arrays.place(arrays.shuffled(i));
+    sum += place.offset + arrays.sequence(place.position);
+  }
+  return sum;
+}
+
+TEST_F(CacheTest, DamageIsNoticedBeforeItIsRead) {  // D12
   store_index(request());
-  const CacheFiles files = cache_files(request());
-  for (const std::string& path : {files.document, files.sample, files.shuffle}) {
+  const std::int64_t sound = read_all(load_index(request()));
+  for (const std::string& path : cache_files(request()).all()) {
     const std::string whole = read_file(path);
+    // Lengths, at open.
+    for (const std::string& damaged : {whole.substr(0, whole.size() / 2), std::string(), whole + "x"}) {
+      write_file(path, damaged);
+      const auto why = why_not_cached(request());
+      ASSERT_TRUE(why);
+      EXPECT_NE(why->find(path), std::string::npos) << *why;
+      EXPECT_THROW(load_index(request()), IoError);
+    }
+    // Content, at the first touch of the block; the next start builds anew.
     std::string zeros = whole;
     std::fill(zeros.begin() + static_cast<std::ptrdiff_t>(zeros.size() / 3),
               zeros.begin() + static_cast<std::ptrdiff_t>(zeros.size() / 3 * 2), '\0');
-    for (const std::string& damaged : {zeros, whole.substr(0, whole.size() / 2), std::string(), whole + "x"}) {
+    write_file(path, zeros);
+    EXPECT_EQ(why_not_cached(request()), std::nullopt);
+    const auto message = message_of<IoError>([&] { read_all(load_index(request())); });
+    EXPECT_NE(message.find(path), std::string::npos) << message;
+    EXPECT_TRUE(why_not_cached(request()));
+    store_index(request());
+    EXPECT_EQ(read_file(path), whole);
+    std::filesystem::remove(path);
+    EXPECT_TRUE(why_not_cached(request()));
+    store_index(request());
+    EXPECT_EQ(read_all(load_index(request())), sound);
+  }
+}
+
+TEST_F(CacheTest, ADamagedCheckFileIsNoCache) {
+  store_index(request());
+  for (const std::string& array : cache_files(request()).all()) {
+    const std::string path = check_path(array);
+    const std::string whole = read_file(path);
+    std::string changed = whole;
+    changed[whole.find("seed = 42") + 7] = '5';
+    for (const std::string& damaged : {changed, whole.substr(0, whole.size() / 2), std::string(), whole + "x"}) {
       write_file(path, damaged);
       const auto why = why_not_cached(request());
       ASSERT_TRUE(why);
       EXPECT_NE(why->find(path), std::string::npos) << *why;
     }
-    std::filesystem::remove(path);
-    EXPECT_TRUE(why_not_cached(request()));
-    store_index(request());
-    EXPECT_EQ(read_file(path), whole);
+    write_file(path, whole);
     EXPECT_EQ(why_not_cached(request()), std::nullopt);
   }
 }
 
 TEST_F(CacheTest, NothingShowsBeforeEverythingIsWritten) {
-  store_index(request(), [&] {
-    for (const std::string& name : folder_.names()) {
-      EXPECT_TRUE(name.starts_with(".") || !name.ends_with(".npy")) << name;
-    }
-  });
+  store_index(request(), {[&] {
+                for (const std::string& name : folder_.names()) {
+                  EXPECT_TRUE(name.starts_with(".") || !name.ends_with(".npy")) << name;
+                }
+              }});
   for (const std::string& name : folder_.names()) {
     EXPECT_EQ(name.find(".tmp"), std::string::npos) << name;
   }
-  EXPECT_THROW(store_index(request(), [] { throw IoError("no space"); }), IoError);
-  EXPECT_EQ(folder_.names().size(), 6U);  // the pair and the four files of the first build
+  EXPECT_THROW(store_index(request(), {[] { throw IoError("no space"); }}), IoError);
+  EXPECT_EQ(folder_.names().size(), 8U);  // the pair, and three arrays with their check files of the first build
 }
 
 TEST_F(CacheTest, AMappedIndexOutlivesARebuild) {

@@ -1,7 +1,9 @@
 // What is refused when a pair of .bin and .idx is opened, and how it is said.
 #include "index_file.hpp"
 
+#include <chrono>
 #include <set>
+#include <thread>
 
 #include "espalier/error.hpp"
 #include "index_writer.hpp"
@@ -115,6 +117,58 @@ TEST(TypeCodes, EveryOneIsWrittenAndRead) {  // D06
       EXPECT_TRUE(contains(message, prefix + ".idx") && contains(message, "code " + std::to_string(wrong))) << message;
     }
   }
+}
+
+/// A stamp is not written for an .idx that changed in the last two seconds.
+void wait_until_settled() { std::this_thread::sleep_for(std::chrono::milliseconds(2100)); }
+
+TEST(Stamp, SparesReadingWhatDidNotChange) {
+  const TemporaryFolder folder;
+  const std::string stamp = folder / "stamp";
+  const std::string prefixes[] = {copy_pair("indexed/basic_uint16", folder),
+                                  copy_pair("indexed/no_end_document", folder),
+                                  copy_pair("dtype_conflict/bigscience_double", folder)};
+  EXPECT_FALSE(IndexedFile::open(prefixes[0], stamp).write_stamp(stamp)) << "too young to be sure";
+  wait_until_settled();
+  for (const std::string& prefix : prefixes) {
+    SCOPED_TRACE(prefix);
+    const auto first = IndexedFile::open(prefix, stamp);
+    EXPECT_TRUE(first.read_whole());
+    ASSERT_TRUE(first.write_stamp(stamp));
+    const auto second = IndexedFile::open(prefix, stamp);
+    EXPECT_FALSE(second.read_whole());
+    EXPECT_EQ(second.fingerprint(), first.fingerprint());
+    EXPECT_EQ(second.type(), first.type());
+    EXPECT_EQ(second.tokens(), first.tokens());
+    EXPECT_EQ(second.warnings(), first.warnings());
+  }
+}
+
+TEST(Stamp, SeesReplacedDataOfTheSameLengthAndTime) {  // D21
+  const TemporaryFolder folder;
+  const std::string prefix = copy_pair("indexed/basic_uint16", folder);
+  const std::string stamp = folder / "stamp";
+  wait_until_settled();
+  ASSERT_TRUE(IndexedFile::open(prefix).write_stamp(stamp));
+  const auto time = std::filesystem::last_write_time(prefix + ".idx");
+  std::string bytes = read_file(prefix + ".idx");
+  bytes[34] = static_cast<char>(bytes[34] + 1);  // the first size no longer fits its pointers
+  write_file(prefix + ".idx", bytes);
+  std::filesystem::last_write_time(prefix + ".idx", time);
+  EXPECT_TRUE(contains(message_of<Error>([&] { IndexedFile::open(prefix, stamp); }), "running sum"));
+}
+
+TEST(Stamp, LengthsAreLookedAtAllTheSame) {  // D11
+  const TemporaryFolder folder;
+  const std::string prefix = copy_pair("indexed/basic_uint16", folder);
+  const std::string stamp = folder / "stamp";
+  wait_until_settled();
+  ASSERT_TRUE(IndexedFile::open(prefix).write_stamp(stamp));
+  std::filesystem::resize_file(prefix + ".bin", 475);
+  EXPECT_TRUE(contains(message_of<Error>([&] { IndexedFile::open(prefix, stamp); }), "too short"));
+  write_file(stamp, read_file(stamp) + "x");
+  std::filesystem::resize_file(prefix + ".bin", 476);
+  EXPECT_TRUE(IndexedFile::open(prefix, stamp).read_whole()) << "a damaged stamp says nothing";
 }
 
 TEST(Reading, AViewKeepsTheMappingAlive) {

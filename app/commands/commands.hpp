@@ -19,6 +19,11 @@ extern const Command kPreprocess;
 extern const Command kTokenizerTrain;
 extern const Command kTokenizerEncode;
 extern const Command kTokenizerDecode;
+extern const Command kDataInspect;
+extern const Command kDataMerge;
+extern const Command kDataVerify;
+extern const Command kDataIndices;
+extern const Command kDataShow;
 extern const Command kGenerate;
 extern const Command kEval;
 

@@ -49,17 +49,32 @@ Keys keys_of(const std::string& recipe) {
   return keys;
 }
 
+/// train.train_samples of the recipe that a checkpoint keeps, "" without it.
+std::string samples_of(const Manifest& manifest) {
+  const Keys keys = keys_of(manifest.recipe);
+  const auto found = keys.find("train.train_samples");
+  return found == keys.end() ? std::string() : found->second;
+}
+
 std::string grid_text(const Grid& grid) {
   return fmt::format("tensor {} x pipeline {} x data {}", grid.tensor, grid.pipeline, grid.data);
 }
 
 }  // namespace
 
-void check_same_run(const Manifest& saved, const Manifest& now) {
+void check_same_run(const Manifest& saved, const Manifest& now, const DataOrder& order) {
   // The seed and the length of a sample come first: they change the fingerprint of the data, too, and say why.
   refuse_other_run(saved, "train.seed", std::to_string(saved.seed), std::to_string(now.seed));
   refuse_other_run(saved, "model.seq_length", std::to_string(saved.model.seq_length), std::to_string(now.model.seq_length));
   refuse_other_run(saved, "the tokenizer", saved.tokenizer, now.tokenizer);
+  if (order.continues) return;
+  const std::string before = samples_of(saved), samples = samples_of(now);
+  if (order.takes_more_plans && saved.data_fingerprint != now.data_fingerprint && !before.empty() && before != samples) {
+    throw IoError(fmt::format("checkpoint of step {}: the order of its data was planned for {} training samples; planned for {} it is another "
+                              "one (unless the data changed, too). To keep it and plan the rest on top add {} to data.planned_samples, or "
+                              "start another run (run.dir)",
+                              saved.train.step, before, samples, before));
+  }
   refuse_other_run(saved, "the data (fingerprint)", saved.data_fingerprint, now.data_fingerprint);
 }
 

@@ -8,9 +8,15 @@
 
 namespace espalier::app {
 
+/// What a resume asks of its dataset.
+struct DataOrder {
+  bool continues = false;        ///< Dataset::continues of the saved fingerprint, for the samples consumed
+  bool takes_more_plans = false; ///< the dataset has an option planned_samples
+};
+
 /// Whether a run may go on from a checkpoint of its own folder: `now` is the manifest it would write itself.
 /// @throws IoError naming what differs in a way that would silently make it another run: seed, tokenizer, samples.
-void check_same_run(const Manifest& saved, const Manifest& now);
+void check_same_run(const Manifest& saved, const Manifest& now, const DataOrder& order);
 
 /// @throws IoError when the optimizer's state was written by another optimizer, although names and shapes may fit.
 void check_same_optimizer(const Manifest& saved, const Manifest& now);

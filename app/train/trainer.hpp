@@ -17,6 +17,7 @@
 #include "train/evaluation.hpp"
 #include "train/loader.hpp"
 #include "train/replica_guard.hpp"
+#include "train/resume.hpp"
 #include "train/stop.hpp"
 
 namespace espalier::app {
@@ -71,6 +72,7 @@ class Trainer {
   /// After an error that all ranks share: the save in flight is still worth having.
   void rescue_save();
   Manifest manifest() const;
+  DataOrder data_order(const Manifest& saved) const;
 
   Progress progress() const;
   bool finished() const { return state_.step >= recipe_.train.train_steps; }

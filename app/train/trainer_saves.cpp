@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "checkpoint/reader.hpp"
 #include "checkpoint/store.hpp"
@@ -61,6 +62,17 @@ void Trainer::initialise_weights() {
              session_.backend());
 }
 
+DataOrder Trainer::data_order(const Manifest& saved) const {
+  DataOrder order;
+  order.takes_more_plans = recipe_.data.options.find("planned_samples") != nullptr;
+  std::uint64_t fingerprint = 0;
+  const std::string& text = saved.data_fingerprint;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), fingerprint, 16);
+  order.continues = !text.empty() && error == std::errc() && end == text.data() + text.size() &&
+                    session_.dataset().continues(fingerprint, saved.train.samples);
+  return order;
+}
+
 void Trainer::load(const std::filesystem::path& folder, const std::string& note) {
   const bool own_run = recipe_.checkpoint.load == "auto";
   std::vector<std::string> notes;
@@ -70,7 +82,7 @@ void Trainer::load(const std::filesystem::path& folder, const std::string& note)
     const Manifest now = this->manifest();
     const LoadOptimizer policy = parse_policy(recipe_.checkpoint.load_optimizer);
     reader.require_model(now.model);
-    if (own_run) check_same_run(manifest, now);
+    if (own_run) check_same_run(manifest, now, data_order(manifest));
     if (policy == LoadOptimizer::strict) check_same_optimizer(manifest, now);
     if (policy != LoadOptimizer::skip) check_same_batches(manifest.train, batches_);
     notes = reader.load(session_.parameters().all(), session_.executor().parameters(), session_.data_parallel().state(),
@@ -88,6 +100,9 @@ void Trainer::load(const std::filesystem::path& folder, const std::string& note)
       }
     } else {
       state_ = {};  // weights only: a new run that starts from them
+    }
+    if (own_run && !manifest.data_fingerprint.empty() && manifest.data_fingerprint != now.data_fingerprint) {
+      notes.push_back("the data go on in the order the checkpoint was written with; a further plan follows it");
     }
     if (policy != LoadOptimizer::skip) {
       for (std::string& line : differences(manifest, now)) notes.push_back(std::move(line));

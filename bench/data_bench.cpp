@@ -1,0 +1,174 @@
+// Index arrays of data_indexed: built and written, opened, read. Prints JSON lines; bench/data_indices.py runs it side by
+// side with the peer.
+//   data_bench make PREFIX          pair of the recipe of tests/fixtures/data/gpt_bigscience/digest_recipe
+//   data_bench indices PREFIX OUT   its three arrays, one thread, without fsync
+//   data_bench large PREFIX         a pair with a cache of 100 million samples (4 GB of disk)
+//   data_bench open PREFIX          opens that in a fresh process
+//   data_bench read PREFIX          reads batches of it
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "cache.hpp"
+#include "espalier/error.hpp"
+#include "index_file.hpp"
+#include "numpy_random.hpp"
+#include "output_file.hpp"
+#include "sample_reader.hpp"
+
+namespace {
+
+using namespace espalier::data_indexed;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+struct Usage {
+  double peak_mib;
+  long faults;
+};
+Usage usage() {
+  ::rusage own{};
+  ::getrusage(RUSAGE_SELF, &own);
+  return {static_cast<double>(own.ru_maxrss) / 1024.0, own.ru_minflt + own.ru_majflt};
+}
+
+/// A pair of uint16 whose .bin is a hole.
+void write_pair(const std::string& prefix, const std::vector<std::int32_t>& sizes) {
+  OutputFile index(prefix + ".idx");
+  const auto put = [&](auto value) { index.write(&value, sizeof value); };
+  index.write(kIndexMagic, sizeof kIndexMagic);
+  put(kIndexVersion);
+  put(std::uint8_t{8});
+  put(std::uint64_t{sizes.size()});
+  put(std::uint64_t{sizes.size() + 1});
+  index.write(sizes.data(), sizes.size() * 4);
+  std::int64_t bytes = 0;
+  for (const std::int32_t size : sizes) {
+    put(bytes);
+    bytes += 2 * std::int64_t{size};
+  }
+  for (std::size_t k = 0; k <= sizes.size(); ++k) {
+    put(static_cast<std::int64_t>(k));
+  }
+  index.sync();
+  index.rename_into_place();
+  std::ofstream(prefix + ".bin").flush();
+  if (::truncate((prefix + ".bin").c_str(), bytes) != 0) {
+    throw espalier::IoError(prefix + ".bin", "cannot be made long enough", errno);
+  }
+}
+
+/// Lognormal sizes by numpy's RandomState.
+void make(const std::string& prefix) {
+  NumpyRandom random(1234);
+  const auto uniform = [&random] {
+    const double high = random.word() >> 5;
+    const double low = random.word() >> 6;
+    return (high * 67108864.0 + low) / 9007199254740992.0;
+  };
+  bool kept = false;
+  double second = 0.0;
+  const auto gauss = [&] {
+    if (kept) {
+      kept = false;
+      return second;
+    }
+    for (;;) {
+      const double x = 2.0 * uniform() - 1.0;
+      const double y = 2.0 * uniform() - 1.0;
+      const double r = x * x + y * y;
+      if (r < 1.0 && r != 0.0) {
+        const double f = std::sqrt(-2.0 * std::log(r) / r);
+        second = f * x;
+        kept = true;
+        return f * y;
+      }
+    }
+  };
+  std::vector<std::int32_t> sizes(2000000);
+  for (auto& size : sizes) {
+    size = static_cast<std::int32_t>(std::min(std::exp(6.0 + gauss()), 1e6));
+  }
+  write_pair(prefix, sizes);
+}
+
+IndexRequest recipe(const IndexedFile& file) { return {&file, "", "train", {0, file.sequences()}, 3227572, 2048, 1234}; }
+
+IndexRequest large_request(const IndexedFile& file) {
+  return {&file, "", "train", {0, file.sequences()}, 100'000'000, 2048, 1};
+}
+
+void large(const std::string& prefix) {
+  std::vector<std::int32_t> sizes(20'000'000);
+  for (std::size_t k = 0; k < sizes.size(); ++k) {
+    sizes[k] = 9000 + static_cast<std::int32_t>(k * 2654435761U % 3000);
+  }
+  write_pair(prefix, sizes);
+  ::sleep(3);  // a stamp is for files that have settled
+  const auto file = IndexedFile::open(prefix);
+  file.write_stamp(stamp_path(prefix, ""));
+  store_index(large_request(file));
+}
+
+int run(int argc, char** argv) {
+  const std::string job = argc > 1 ? argv[1] : "";
+  const std::string prefix = argc > 2 ? argv[2] : "";
+  if (job == "make" && argc == 3) {
+    make(prefix);
+  } else if (job == "large" && argc == 3) {
+    large(prefix);
+  } else if (job == "indices" && argc == 4) {
+    const auto file = IndexedFile::open(prefix);
+    const std::string stem = std::string(argv[3]) + "/";
+    const auto start = Clock::now();
+    export_index(recipe(file), {stem + "doc_idx.npy", stem + "sample_idx.npy", stem + "shuffle_idx.npy"});
+    std::printf("{\"seconds\": %.4f, \"peak_mib\": %.1f}\n", seconds_since(start), usage().peak_mib);
+  } else if (job == "open" && argc == 3) {
+    const Usage before = usage();
+    const auto start = Clock::now();
+    const auto file = IndexedFile::open(prefix, stamp_path(prefix, ""));
+    const IndexArrays arrays = load_index(large_request(file));
+    const double seconds = seconds_since(start);
+    std::printf("{\"samples\": %lld, \"read_whole\": %s, \"milliseconds\": %.2f, \"page_faults\": %ld}\n",
+                static_cast<long long>(arrays.samples()), file.read_whole() ? "true" : "false", seconds * 1e3,
+                usage().faults - before.faults);
+  } else if (job == "read" && argc == 3) {
+    const auto file = IndexedFile::open(prefix, stamp_path(prefix, ""));
+    const SampleReader reader(file, load_index(large_request(file)), 250880);
+    std::vector<std::int32_t> tokens(2049);
+    constexpr int kSamples = 20000;
+    double first = 0;
+    const auto start = Clock::now();
+    for (int i = 0; i < kSamples; ++i) {
+      reader.read(50'000'000 + i, tokens);
+      if (i == 0) {
+        first = seconds_since(start);
+      }
+    }
+    std::printf("{\"microseconds_a_sample\": %.2f, \"first_microseconds\": %.1f}\n", seconds_since(start) * 1e6 / kSamples,
+                first * 1e6);
+  } else {
+    std::fprintf(stderr, "usage: data_bench make|large|open|read PREFIX, data_bench indices PREFIX OUT\n");
+    return 2;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}

@@ -1,5 +1,5 @@
-// Index arrays of data_indexed: built and written, opened, read. Prints JSON lines; bench/data_indices.py runs it side by
-// side with the peer.
+// Index arrays of data_indexed: built and written, opened, read. Prints JSON lines; bench/data_indices.py runs it side
+// by side with the peer.
 //   data_bench make PREFIX          pair of the recipe of tests/fixtures/data/gpt_bigscience/digest_recipe
 //   data_bench indices PREFIX OUT   its three arrays, one thread, without fsync
 //   data_bench large PREFIX         a pair with a cache of 100 million samples (4 GB of disk)
@@ -100,7 +100,9 @@ void make(const std::string& prefix) {
   write_pair(prefix, sizes);
 }
 
-IndexRequest recipe(const IndexedFile& file) { return {&file, "", "train", {0, file.sequences()}, 3227572, 2048, 1234}; }
+IndexRequest recipe(const IndexedFile& file) {
+  return {&file, "", "train", {0, file.sequences()}, 3227572, 2048, 1234};
+}
 
 IndexRequest large_request(const IndexedFile& file) {
   return {&file, "", "train", {0, file.sequences()}, 100'000'000, 2048, 1};
@@ -153,8 +155,8 @@ int run(int argc, char** argv) {
         first = seconds_since(start);
       }
     }
-    std::printf("{\"microseconds_a_sample\": %.2f, \"first_microseconds\": %.1f}\n", seconds_since(start) * 1e6 / kSamples,
-                first * 1e6);
+    std::printf("{\"microseconds_a_sample\": %.2f, \"first_microseconds\": %.1f}\n",
+                seconds_since(start) * 1e6 / kSamples, first * 1e6);
   } else {
     std::fprintf(stderr, "usage: data_bench make|large|open|read PREFIX, data_bench indices PREFIX OUT\n");
     return 2;

@@ -86,7 +86,7 @@ TEST(DataIndices, WritesThePeersArrays) {
 class DataOfARun : public ::testing::Test {
  protected:
   DataOfARun() {
-    const std::string text = folder_.write("a.jsonl", "{\"text\":\"first document\"}\n{\"text\":\"the \\\"second\\\" one\\nhere\"}\n{\"text\":\"last\"}\n");
+    const std::string text = folder_.write("a.jsonl", "{\"text\":\"first document\"}\n{\"text\":\"the \\\"second\\\" one\\nhere\"}\n{\"text\":\"last of the documents\"}\n");
     const Outcome made = run(std::string(TRAINER_EXE) + " preprocess --input " + text + " --output " + folder_.file("a"));
     EXPECT_EQ(made.code, 0) << made.text;
     folder_.write("recipe.toml", R"(
@@ -120,7 +120,7 @@ split = "1,0,0"
 TEST_F(DataOfARun, ShowsDocumentsOffsetsAndText) {
   const Outcome shown = trainer("data show recipe.toml --step 2");
   EXPECT_EQ(shown.code, 0);
-  EXPECT_THAT(shown.text, AllOf(HasSubstr("step 2: samples 4 to 7 of the training order"), HasSubstr("sample 4: a, its sample "),
+  EXPECT_THAT(shown.text, AllOf(HasSubstr("step 2: samples 4 to 7 of the training order"), HasSubstr("/a, its sample 4"),
                                 HasSubstr(", documents "), HasSubstr("sample 7: "), Not(HasSubstr("sample 8: "))));
   // Any layout of ranks reads the same.
   const Outcome other = trainer("data show recipe.toml --step 2 --set train.micro_batch_size=1");
@@ -150,6 +150,13 @@ TEST_F(DataOfARun, VerifyFindsADamagedArray) {  // D12
   const Outcome again = trainer("data show recipe.toml --step 1");
   EXPECT_EQ(again.code, 0) << again.text;
   EXPECT_EQ(trainer("data verify a").code, 0);
+}
+
+// O07: a split without a share is not there at all, and nothing takes its place.
+TEST_F(DataOfARun, NoTestSplitGivesNoTestLine) {
+  const Outcome trained = trainer("train recipe.toml --set 'data.split=\"67,33,0\"' --set eval.at_end=true --set eval.samples=1");
+  EXPECT_EQ(trained.code, 0) << trained.text;
+  EXPECT_THAT(trained.text, AllOf(HasSubstr("valid loss at iteration 6"), Not(HasSubstr("test loss")), Not(HasSubstr("\"test\""))));
 }
 
 // More samples than the order was planned for: refused, or the same order and a further plan; never another order unsaid.

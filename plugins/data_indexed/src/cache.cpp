@@ -1,9 +1,6 @@
 #include "cache.hpp"
 
-#include <unistd.h>
-
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <filesystem>
 #include <future>
@@ -11,6 +8,7 @@
 #include <sstream>
 #include <vector>
 
+#include "array_file.hpp"
 #include "fail.hpp"
 #include "fingerprint.hpp"
 #include "npy.hpp"
@@ -66,98 +64,6 @@ std::optional<std::int64_t> known_tokens(const IndexRequest& request, const Bloc
   return tokens;
 }
 
-std::optional<std::string> difference(std::string_view cached, std::string_view now) {
-  while (!now.empty()) {
-    const auto line_of = [](std::string_view& text) {
-      const auto end = text.find('\n');
-      const std::string_view line = text.substr(0, end);
-      text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-      return line;
-    };
-    const std::string_view before = line_of(cached);
-    const std::string_view wanted = line_of(now);
-    if (before != wanted) {
-      return "it was made with \"" + std::string(before) + "\", now it is \"" + std::string(wanted) + "\"";
-    }
-  }
-  return std::nullopt;
-}
-
-using Shape = std::vector<std::int64_t>;
-
-/// An array with its checks, when it is whole and of the plan.
-struct OpenedArray {
-  NpyArray array;
-  std::shared_ptr<const CheckedFile> checked;
-};
-
-std::optional<OpenedArray> open_array(const std::string& path, BlockCheck check, const Shape& shape,
-                                      std::string_view narrow, std::string_view wide, std::string& why) {
-  auto array = NpyArray::open(path, why);
-  if (!array) {
-    return std::nullopt;
-  }
-  if (array->shape() != shape || (array->descr() != narrow && array->descr() != wide)) {
-    why = path + ": is not an array of " + std::to_string(shape[0]) + " rows of type " + std::string(narrow);
-    return std::nullopt;
-  }
-  if (static_cast<std::int64_t>(array->mapping()->size_bytes()) != check.bytes) {
-    why = path + ": has " + std::to_string(array->mapping()->size_bytes()) + " bytes, " + std::to_string(check.bytes) +
-          " were written";
-    return std::nullopt;
-  }
-  auto checked = std::make_shared<const CheckedFile>(array->mapping(), std::move(check), check_path(path));
-  return OpenedArray{std::move(*array), std::move(checked)};
-}
-
-/// One array on its way: written under a temporary name, hashed as it goes, with its check file.
-class ArrayOutput {
- public:
-  explicit ArrayOutput(const std::string& path) : array_(path), check_(check_path(path)) {}
-
-  template <typename T>
-  void store(const std::vector<T>& elements, const Shape& shape, bool sync) {
-    const std::string header = npy_header(npy_descr<T>(), shape);
-    write(header.data(), header.size());
-    write(elements.data(), elements.size() * sizeof(T));
-    sync ? array_.sync() : array_.finish();
-  }
-
-  void store_check(const std::string& settings, bool sync) {
-    BlockCheck check{settings, hasher_.bytes(), {}};
-    check.blocks = hasher_.finish();
-    const std::string text = check.to_text();
-    check_.write(text.data(), text.size());
-    sync ? check_.sync() : check_.finish();
-  }
-
-  OutputFile& array() { return array_; }
-  OutputFile& check() { return check_; }
-
- private:
-  void write(const void* data, std::size_t bytes) {
-    hasher_.add(data, bytes);
-    array_.write(data, bytes);
-  }
-
-  OutputFile array_;
-  OutputFile check_;
-  BlockHasher hasher_;
-};
-
-/// Without its check file a half-replaced array is no cache. One that was made from the same stays: the arrays come out
-/// the same, and another job may be opening them.
-void remove_other_check(const std::string& path, const std::string& settings) {
-  std::string ignored;
-  const auto old = BlockCheck::read(path, ignored);
-  if (old && old->settings == settings) {
-    return;
-  }
-  if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
-    fail_io(path, "cannot be replaced", errno);
-  }
-}
-
 int store_index_files(const IndexRequest& request, const StoreOptions& options) {
   const EpochPlan plan = plan_with(request, request.file->tokens_in(request.range.begin, request.range.end));
   const CacheFiles files = cache_files(request);
@@ -200,7 +106,7 @@ int store_index_files(const IndexRequest& request, const StoreOptions& options) 
     options.before_rename();
   }
   for (ArrayOutput& output : outputs) {
-    remove_other_check(output.check().path(), settings);
+    output.remove_other_check(settings);
   }
   for (ArrayOutput& output : outputs) {
     output.array().rename_into_place();
@@ -230,8 +136,6 @@ std::string cache_stem(const std::string& prefix, const std::string& folder) {
 std::string stamp_path(const std::string& prefix, const std::string& folder) {
   return cache_stem(prefix, folder) + "_pair.check";
 }
-
-std::string check_path(const std::string& array) { return array + ".check"; }
 
 CacheFiles cache_files(const IndexRequest& request) {
   const bool core = request.rules.sampling == Sampling::megatron_core;
@@ -269,9 +173,10 @@ std::optional<IndexArrays> open_index(const IndexRequest& request, std::string& 
     }
     checks.push_back(std::move(*check));
   }
-  auto document = open_array(paths[0], checks[0], {request.range.count() * plan->epochs}, "<i4", "<i4", why);
-  auto sample = document ? open_array(paths[1], checks[1], {plan->samples + 1, 2}, "<i4", "<i8", why) : std::nullopt;
-  auto shuffle = sample ? open_array(paths[2], checks[2], {plan->samples}, "<u4", "<i8", why) : std::nullopt;
+  auto document = ArrayFile::open(paths[0], checks[0], {request.range.count() * plan->epochs}, "<i4", "<i4", why);
+  auto sample =
+      document ? ArrayFile::open(paths[1], checks[1], {plan->samples + 1, 2}, "<i4", "<i8", why) : std::nullopt;
+  auto shuffle = sample ? ArrayFile::open(paths[2], checks[2], {plan->samples}, "<u4", "<i8", why) : std::nullopt;
   if (!shuffle) {
     return std::nullopt;
   }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "block_check.hpp"
+#include "array_file.hpp"
 #include "index_file.hpp"
 #include "sample_index.hpp"
 #include "splits.hpp"
@@ -44,9 +44,6 @@ struct CacheFiles {
   std::vector<std::string> all() const { return {document, sample, shuffle}; }
 };
 CacheFiles cache_files(const IndexRequest& request);
-
-/// "ARRAY.npy.check"
-std::string check_path(const std::string& array);
 
 /// Tokens of the request's range: from a check file of the same data and range where there is one, else added up.
 std::int64_t tokens_of(const IndexRequest& request);

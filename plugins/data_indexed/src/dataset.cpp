@@ -232,18 +232,22 @@ void IndexedDataset::warn_of_overlap(HostContext& host) const {
 
 void IndexedDataset::ensure_indices(HostContext& host, const std::function<void()>& before_rename) const {
   struct Missing {
-    const IndexRequest* request;
+    const IndexRequest* arrays;  // or else
+    const BlendRequest* blend;
     std::string why;
   };
   std::vector<Missing> missing;
   for (const auto* list : {&sets_, &further_plans_}) {
     for (const BlendedSet& set : *list) {
+      std::string why;
+      if (set.blend_request() != nullptr && !open_blend(*set.blend_request(), why)) {
+        missing.push_back({nullptr, set.blend_request(), why});
+      }
       for (const SetPart& part : set.parts()) {
-        const std::string files = cache_files(part.request).document;
-        if (auto why = why_not_cached(part.request)) {
-          missing.push_back({&part.request, std::move(*why)});
+        if (auto reason = why_not_cached(part.request)) {
+          missing.push_back({&part.request, nullptr, std::move(*reason)});
         } else if (main_rank_) {
-          host.log(LogLevel::info, "index cache used: " + files);
+          host.log(LogLevel::info, "index cache used: " + cache_files(part.request).document);
         }
       }
     }
@@ -256,11 +260,19 @@ void IndexedDataset::ensure_indices(HostContext& host, const std::function<void(
     for (std::size_t k = next++; k < missing.size(); k = next++) {
       const auto start = std::chrono::steady_clock::now();
       try {
-        const int bits = store_index(*missing[k].request, {before_rename, true, count == 1});
+        const Missing& job = missing[k];
+        std::string what = "order of the blend built in ";
+        std::string name;
+        if (job.blend != nullptr) {
+          store_blend(*job.blend);
+          name = job.blend->stem;
+        } else {
+          const int bits = store_index(*job.arrays, {before_rename, true, count == 1});
+          what = "index cache built with " + number(bits) + "-bit positions in ";
+          name = cache_files(*job.arrays).document;
+        }
         const std::lock_guard lock(mutex);
-        host.log(LogLevel::info, "index cache built in " + seconds_text(start) + ", " + number(bits) +
-                                     "-bit positions: " + cache_files(*missing[k].request).document + " (" +
-                                     missing[k].why + ")");
+        host.log(LogLevel::info, what + seconds_text(start) + ": " + name + " (" + job.why + ")");
       } catch (...) {
         const std::lock_guard lock(mutex);
         failure = failure ? failure : std::current_exception();

@@ -44,12 +44,11 @@ std::string npy_header(std::string_view descr, std::span<const std::int64_t> sha
 /// "<i4" and so on, for the integer types of the indices.
 template <typename T>
 constexpr std::string_view npy_descr() {
-  static_assert(std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 1));
-  if constexpr (std::is_signed_v<T>) {
-    return sizeof(T) == 8 ? "<i8" : sizeof(T) == 4 ? "<i4" : "|i1";
-  } else {
-    return sizeof(T) == 8 ? "<u8" : sizeof(T) == 4 ? "<u4" : "|u1";
-  }
+  static_assert(std::is_integral_v<T> && sizeof(T) <= 8);
+  constexpr std::string_view kSigned[] = {"|i1", "<i2", "<i4", "<i8"};
+  constexpr std::string_view kUnsigned[] = {"|u1", "<u2", "<u4", "<u8"};
+  constexpr std::size_t kAt = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3;
+  return std::is_signed_v<T> ? kSigned[kAt] : kUnsigned[kAt];
 }
 
 /// Writes header and elements.

@@ -1,32 +1,35 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <random>
 #include <span>
 #include <utility>
 
 namespace espalier::data_indexed {
 
 /// numpy's legacy generator, numpy.random.RandomState(seed): MT19937 seeded by one word, draws by masked rejection.
-/// Its stream is frozen, so indices made by Megatron years ago come out equal.
+/// Its stream is frozen, so indices made by Megatron years ago come out equal. The words are those of
+/// std::mt19937(seed), made 624 at a time in loops that vectorize.
 class NumpyRandom {
  public:
-  explicit NumpyRandom(std::uint32_t seed) : words_(seed) {}
+  explicit NumpyRandom(std::uint32_t seed);
 
   /// The next 32 bits.
-  std::uint32_t word() { return static_cast<std::uint32_t>(words_()); }
+  std::uint32_t word() {
+    if (next_ == kState) {
+      refill();
+    }
+    return words_[next_++];
+  }
 
   /// Uniform in [0, maximum]. Above 2^32 - 1 a try takes two words, the high half first. 0 draws nothing.
   std::uint64_t bounded(std::uint64_t maximum) {
     if (maximum == 0) {
       return 0;
     }
-    std::uint64_t mask = maximum;
-    for (int shift = 1; shift < 64; shift *= 2) {
-      mask |= mask >> shift;
-    }
+    const std::uint64_t mask = ~std::uint64_t{0} >> std::countl_zero(maximum);
     std::uint64_t value;
     do {
       value = word();
@@ -44,13 +47,11 @@ class NumpyRandom {
   /// than the caches the loop would otherwise wait for memory at every swap.
   template <typename T>
   void shuffle(std::span<T> elements) {
-    constexpr std::size_t kBlock = 64;  // more than the memory accesses a core keeps in flight
-    std::array<std::size_t, kBlock> partners;
+    std::array<std::uint64_t, kBlock> partners;
     std::size_t i = elements.size();
     while (i > 1) {
-      const std::size_t count = std::min(kBlock, i - 1);
+      const std::size_t count = draw(i - 1, partners);
       for (std::size_t k = 0; k < count; ++k) {
-        partners[k] = static_cast<std::size_t>(bounded(i - 1 - k));
         __builtin_prefetch(&elements[partners[k]], 1);
       }
       for (std::size_t k = 0; k < count; ++k) {
@@ -61,7 +62,33 @@ class NumpyRandom {
   }
 
  private:
-  std::mt19937 words_;
+  static constexpr std::size_t kState = 624;
+  static constexpr std::size_t kBlock = 64;  // more than the memory accesses a core keeps in flight
+
+  /// bounded(maximum), bounded(maximum - 1), …: as many as fill the block or have one mask. Returns how many.
+  std::size_t draw(std::uint64_t maximum, std::array<std::uint64_t, kBlock>& values) {
+    const std::uint64_t mask = ~std::uint64_t{0} >> std::countl_zero(maximum);
+    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(kBlock, maximum - (mask >> 1)));
+    if (maximum > 0xffffffffU) {
+      for (std::size_t k = 0; k < count; ++k) {
+        values[k] = bounded(maximum - k);
+      }
+      return count;
+    }
+    // A value that is too large is written over by the next one: whether it is cannot be predicted, so no branch asks.
+    for (std::size_t k = 0; k < count;) {
+      const std::uint64_t value = word() & mask;
+      values[k] = value;
+      k += static_cast<std::size_t>(value <= maximum - k);
+    }
+    return count;
+  }
+
+  void refill();
+
+  std::array<std::uint32_t, kState> state_;
+  std::array<std::uint32_t, kState> words_;  // the state's output
+  std::size_t next_ = kState;
 };
 
 }  // namespace espalier::data_indexed

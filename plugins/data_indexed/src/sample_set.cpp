@@ -49,6 +49,10 @@ BlendedSet::BlendedSet(const SetOptions& set, const DataOptions& options, const 
                                    request.seq_length, request.seed, rules},
                       {}});
   }
+  if (positions_ > 0) {
+    blend_ = {sampling_ == Sampling::bigscience ? renormalised_weights(normalised) : normalised, positions_,
+              cache_stem(set.parts[0].path, options.cache_folder) + "_" + name_};
+  }
 }
 
 std::vector<std::int64_t> BlendedSet::samples_of_parts(const std::vector<double>& weights) {
@@ -95,10 +99,9 @@ void BlendedSet::map(std::int64_t token_limit) {
 }
 
 void BlendedSet::make_order() {
-  std::vector<double> weights;
+  std::vector<double> weights = blend_.weights;
   std::vector<std::int64_t> lengths;
   for (const SetPart& part : parts_) {
-    weights.push_back(part.normalised_weight);
     lengths.push_back(part.reader->samples());
   }
   if (!weighted_) {  // core: the lengths are the weights
@@ -117,12 +120,19 @@ void BlendedSet::make_order() {
                               number(wanted_) + " are wanted; give its entries weights, so that they are repeated");
     }
     positions_ = std::min(wanted_, all);
-  } else if (sampling_ == Sampling::bigscience) {
-    weights = renormalised_weights(weights);
   }
-  order_.emplace(weights, positions_);
+  if (blend_request() != nullptr) {
+    std::string why;
+    order_ = open_blend(blend_, why);
+    if (!order_) {
+      fail_io(blend_.stem, "the order of the blend cannot be used although it was there a moment ago: " + why);
+    }
+  } else {
+    order_.emplace(weights, positions_);
+  }
+  const std::vector<std::int64_t> counts = order_->counts();
   for (std::size_t k = 0; k < parts_.size(); ++k) {
-    const std::int64_t used = order_->counts()[k];
+    const std::int64_t used = counts[k];
     if (used > lengths[k]) {
       fail_config("data", "the blend of set \"" + name_ + "\" takes " + number(used) + " samples of " +
                               parts_[k].file->prefix() + ", which was built with " + number(lengths[k]) +

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "blend.hpp"
+#include "blend_cache.hpp"
 #include "cache.hpp"
 #include "fingerprint.hpp"
 #include "options.hpp"
@@ -39,6 +39,9 @@ class BlendedSet {
 
   /// What is wrong when a part is shorter than `needed` tokens, "" otherwise.
   std::string too_short(std::int64_t needed) const;
+
+  /// The order, where it is known before the arrays are and is worth keeping in files; null otherwise.
+  const BlendRequest* blend_request() const { return weighted_ && blend_.cached() ? &blend_ : nullptr; }
 
   /// Maps the arrays of every part and makes the order.
   /// @throws IoError if an array cannot be used, ConfigError if the order takes more of a part than it was built with.
@@ -75,6 +78,7 @@ class BlendedSet {
   std::int64_t wanted_;
   std::int32_t pad_id_;
   std::vector<SetPart> parts_;
+  BlendRequest blend_;                // of several parts with weights and samples wanted
   std::int64_t positions_ = 0;        // of the blend
   std::optional<BlendOrder> order_;   // of several parts with samples wanted
   std::vector<std::int64_t> starts_;  // else: number of the first sample of each part

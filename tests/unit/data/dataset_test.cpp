@@ -91,16 +91,16 @@ TEST_F(DatasetTest, TheTableSaysWhatWeightsMean) {  // D23
 
 TEST_F(DatasetTest, CacheUseIsLoggedOncePerPartWithItsPath) {  // O09
   make(three_parts("90,10,0"));
-  EXPECT_EQ(host_.logged("index cache built in").size(), 6U);
+  EXPECT_EQ(host_.logged("index cache built with").size(), 6U);
   EXPECT_EQ(host_.logged("there is none yet").size(), 6U);
-  EXPECT_EQ(host_.logged("s, 32-bit positions: " + folder_.path()).size(), 6U);  // D15
+  EXPECT_EQ(host_.logged("built with 32-bit positions in").size(), 6U);  // D15
   host_.clear_log();
   make(three_parts("90,10,0"));
   EXPECT_EQ(host_.logged("index cache used: " + folder_.path()).size(), 6U);
   EXPECT_TRUE(host_.logged("built").size() == 2U) << "only the headings of the two tables";
   host_.clear_log();
   make(three_parts("80,20,0"));  // the same names, other borders
-  const auto rebuilt = host_.logged("index cache built in");
+  const auto rebuilt = host_.logged("index cache built with");
   ASSERT_EQ(rebuilt.size(), 6U);  // in any order: they are built side by side
   EXPECT_EQ(host_.logged("now it is \"sequences of the split = 0 to 240\"").size(), 1U);
 }

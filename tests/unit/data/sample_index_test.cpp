@@ -18,6 +18,11 @@ TEST(Splits, TheConventionIsBigsciences) {  // D22
   EXPECT_EQ(split_borders(parse_split("50,50,0"), 5), (std::array<std::int64_t, 4>{0, 3, 5, 5}));
 }
 
+TEST(Splits, OfCoreWhenAskedFor) {  // D22
+  EXPECT_EQ(core_borders(parse_split("90,5,5"), 10), (std::array<std::int64_t, 4>{0, 9, 10, 10}));
+  EXPECT_EQ(core_borders(parse_split("50,50,0"), 5), (std::array<std::int64_t, 4>{0, 2, 5, 5}));
+}
+
 TEST(Splits, WhatIsNoSplitIsRefused) {  // D22
   for (const std::string text : {"", "abc", "1,2,3,4", "-1,2,0", "0,0,0", "nan,1,0", "inf,1,1", "1,,2", "1;2",
                                  "1e400,1,1", "90,5,5x", "0x10,1,1"}) {

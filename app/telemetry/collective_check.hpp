@@ -55,12 +55,15 @@ class NamedData final : public DataParallel {
     return inner_.plan(plan, optimizer);
   }
   void bind(const StatePlan& plan, const Optimizer& optimizer, Backend& backend) override;
-  void acquire(int layer, Stream& stream) override { inner_.acquire(layer, stream); }
-  void release(int layer) override { inner_.release(layer); }
+  void begin(std::span<const LayerUse> uses, int micro_batches) override { inner_.begin(uses, micro_batches); }
+  void acquire(int layer, Need need, Stream& stream) override { inner_.acquire(layer, need, stream); }
+  void release(int layer, Need need) override { inner_.release(layer, need); }
   View weight(int parameter) const override;
   std::uint64_t weight_version() const override { return inner_.weight_version(); }
   GradientSlot gradient(int parameter, int micro_batch) override;
-  void written(int layer, int micro_batch, Stream& stream) override { inner_.written(layer, micro_batch, stream); }
+  void written(int layer, int micro_batch, Half half, Stream& stream) override {
+    inner_.written(layer, micro_batch, half, stream);
+  }
   void reduce(Do what, Stream& stream) override { inner_.reduce(what, stream); }
   void squares(double* slots, Stream& stream) override { inner_.squares(slots, stream); }
   void step(Optimizer& optimizer, const StepInputs& inputs, Stream& stream) override {

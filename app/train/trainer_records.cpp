@@ -79,6 +79,11 @@ void Trainer::report_start() {
                     megabytes(bytes.weights), megabytes(bytes.gradients), megabytes(bytes.optimizer),
                     megabytes(bytes.scratch), megabytes(session_.executor().arena_bytes(walks_)),
                     megabytes(writer_->world_bytes())));
+  std::string parts;
+  for (const MemoryUse& part : bytes.parts) {
+    if (part.bytes > 0) parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", part.purpose, megabytes(part.bytes));
+  }
+  if (!parts.empty()) event("memory", "of it: " + parts);
   event("schedule", summary(recipe_.train.rate, recipe_.train.train_samples));
   for (const std::string& warning : recipe_.warnings) {
     if (session_.world().rank() == 0) log(LogLevel::warning, "schedule", warning);
@@ -126,8 +131,7 @@ void Trainer::record_step(const Verdict& verdict, std::int64_t samples, double l
 
 void Trainer::report_memory() {
   const StateBytes state = session_.executor().state_bytes(walks_, session_.optimizer());
-  const RankMemory own =
-      measure_memory(session_.backend().device(), state, session_.executor().arena_bytes(walks_));
+  const RankMemory own = measure_memory(session_.backend().device(), state, session_.executor().arena_bytes(walks_));
   for (const std::string& line : memory_lines(session_.world(), own, session_.stream())) event("memory", line);
 }
 

@@ -29,6 +29,8 @@ const std::map<std::string, std::string> kSequence = {{"parallel.tensor.plugin",
                                                       {"parallel.tensor.size", "2"},
                                                       {"parallel.tensor.sequence_parallel", "true"},
                                                       {"parallel.data.stage", "0"}};
+const std::map<std::string, std::string> kTensorStage3 = {
+    {"parallel.tensor.plugin", "\"parallel_tensor\""}, {"parallel.tensor.size", "2"}, {"parallel.data.stage", "3"}};
 const std::map<std::string, std::string> kPipeline = {{"parallel.pipeline.plugin", "\"parallel_pipeline\""},
                                                       {"parallel.pipeline.size", "2"}};
 const std::map<std::string, std::string> kStage0 = {{"parallel.data.stage", "0"}};
@@ -89,6 +91,7 @@ const Damage kDamages[] = {
     {"row_bias", kSequence, "h.1.mlp.dense_4h_to_h.bias", "moment2", "tensor group"},
     {"moment", kStage0, "h.0.mlp.dense_h_to_4h.weight", "moment1", "data group"},
     {"replica", kStage1, "h.1.self_attention.dense.weight", kWorking, "data group"},
+    {"shard", kTensorStage3, "h.1.mlp.dense_4h_to_h.bias", "master", "tensor group"},
     {"tied", kPipeline, "word_embeddings.weight", "master", "last stage"},
 };
 INSTANTIATE_TEST_SUITE_P(Damages, GuardFinds, testing::ValuesIn(kDamages),

@@ -2,6 +2,8 @@
 // optimizers.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "support/hashed_batches.hpp"
 #include "support/mpi_test.hpp"
 #include "support/session_rig.hpp"
@@ -59,7 +61,7 @@ class ZeroModel : public testing::Test {
     return result;
   }
 
-  const std::unique_ptr<Communicator> world_ = make_world_communicator();
+  std::unique_ptr<Communicator> world_ = make_world_communicator();
 };
 
 TEST_F(ZeroModel, RecomputationAndStages2And3ToTheBit) {
@@ -114,6 +116,43 @@ TEST_F(ZeroModel, SequenceParallelSumsOnShards) {
   const std::vector<std::string> more = {"parallel.tensor.sequence_parallel=true"};
   const Result expected = run({1, 2, 1, 1, more});
   for (const int stage : {2, 3}) EXPECT_TRUE(run({1, 2, 1, stage, more}) == expected) << "stage " << stage;
+}
+
+// Case P13: every precision with every stage and dtype of messages.
+TEST_F(ZeroModel, EveryPrecisionAtEveryStage) {
+  if (world_->size() != 2) return;
+  for (const char* optimizer : {"optim_fp32", "optim_bf16", "optim_fp16"}) {
+    for (const char* message : {"auto", "f32", "bf16"}) {
+      Result ones[4];
+      for (const int stage : {0, 1, 2, 3}) {
+        ones[stage] =
+            run({1,
+                 1,
+                 2,
+                 stage,
+                 {std::string("optimizer.plugin=") + optimizer, std::string("parallel.data.reduce_dtype=") + message,
+                  "backend.plugin=kernels_fused", "model.layers=1"}});
+      }
+      EXPECT_TRUE(ones[0] == ones[1]) << optimizer << " " << message;
+      EXPECT_TRUE(ones[2] == ones[3]) << optimizer << " " << message;
+      EXPECT_NEAR(ones[1].losses[0], ones[2].losses[0], 1e-5 * ones[1].losses[0]) << optimizer << " " << message;
+    }
+  }
+}
+
+// What is longer than one call of the network takes is cut inside: no shard needs to be shorter than 2^31 elements.
+// Here a call takes 1,000 elements; a block's shard has 2,400 at two ranks.
+TEST_F(ZeroModel, ShardsLongerThanOneMessage) {
+  if (world_->size() == 4) return;
+  Result whole[4];
+  for (const int stage : {0, 1, 2, 3}) whole[stage] = run({1, 1, 2, stage, {}});
+  world_.reset();  // the limit is read when the first communicator is made
+  ::setenv("ESPALIER_COMM_PIECE_ELEMENTS", "1000", 1);
+  world_ = make_world_communicator();
+  for (const int stage : {0, 1, 2, 3}) EXPECT_TRUE(run({1, 1, 2, stage, {}}) == whole[stage]) << "stage " << stage;
+  world_.reset();
+  ::unsetenv("ESPALIER_COMM_PIECE_ELEMENTS");
+  world_ = make_world_communicator();
 }
 
 }  // namespace

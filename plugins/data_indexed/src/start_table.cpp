@@ -14,9 +14,25 @@ std::string decimal(double value, const char* format) {
   return text;
 }
 
+/// Of a validation set: parts whose text is not enough for the samples that are asked of them.
+void warn_of_repetition(HostContext& host, const BlendedSet& set, std::int64_t samples, std::int64_t seq_length) {
+  if (set.split() != Split::valid) return;
+  for (const SetPart& part : set.parts()) {
+    if (part.request.samples_wanted == 0) continue;  // all of it once
+    const double wanted = static_cast<double>(samples) * part.normalised_weight * static_cast<double>(seq_length);
+    const double times = wanted / static_cast<double>(part.reader->arrays().plan().tokens_per_epoch);
+    if (times <= 1.0) continue;
+    host.log(LogLevel::warning,
+             "set \"" + set.name() + "\": " + number(samples) + " samples (eval.samples) read " + part.file->prefix() +
+                 " " + decimal(times, "%.2f") +
+                 " times over in each evaluation; fewer samples, or 0 for all of it once, measure as well");
+  }
+}
+
 }  // namespace
 
 void log_set(HostContext& host, const BlendedSet& set, std::int64_t samples, std::int64_t seq_length) {
+  warn_of_repetition(host, set, samples, seq_length);
   const std::string summary =
       "set \"" + set.name() + "\": " + number(samples) + " samples of " + number(seq_length) + " + 1 tokens";
   if (set.split() != Split::train && set.parts().size() == 1) {  // the usual validation set of one language

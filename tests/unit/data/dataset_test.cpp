@@ -215,6 +215,21 @@ TEST_F(DatasetTest, AWholeSetIsReadOnce) {
   EXPECT_EQ(next.size(), 3U);
 }
 
+TEST_F(DatasetTest, EvaluationThatReadsItsTextSeveralTimesIsSaid) {
+  const std::vector<Key> keys = {{"train", tables_of({{{"path", paths_["a"]}, {"range", std::string("0:0.9")}}})},
+                                 {"valid", tables_of({{{"path", paths_["a"]}, {"range", std::string("0.9:1")}}})}};
+  host_.change_facts().batch.eval_samples = 0;
+  const std::int64_t all = make(keys)->sets()[1].samples;
+  host_.change_facts().batch.eval_samples = all;
+  make(keys);
+  EXPECT_TRUE(host_.logged(LogLevel::warning).empty());
+  host_.change_facts().batch.eval_samples = 3 * all + 2;
+  EXPECT_EQ(make(keys)->sets()[1].samples, 3 * all + 2);
+  const auto warnings = host_.logged(LogLevel::warning);
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_TRUE(contains(warnings[0], "(eval.samples) read " + paths_["a"] + " 3.")) << warnings[0];
+}
+
 TEST_F(DatasetTest, IdsOfAnotherTokenizerAreRefused) {
   host_.change_facts().model.tokenizer_vocab = 1000;
   const auto data = make({{"path", paths_["b"]}});

@@ -83,6 +83,15 @@ TEST_F(Check, TheTrueRunIsAcceptedAndItsStagesArePrinted) {
   EXPECT_THAT(line("1"), AllOf(HasSubstr(" 6.89 GiB"), HasSubstr(" 13.78 GiB"), HasSubstr(" 5.17 GiB")));
 }
 
+TEST_F(Check, TheOtherRecipesAreAcceptedToo) {
+  for (const char* arguments : {"bloom-560m.toml --world 32", "bloom-1b1.toml --world 32", "bloom-1b7.toml --world 64",
+                                "bloom-3b.toml --world 128", "bloom-7b1.toml --world 128", "quickstart.toml --world 2",
+                                "ablation/bf16.toml", "ablation/fp16.toml", "bloom-twin.toml --world 12"}) {
+    const Outcome outcome = trainer("config check " + kConfigs + arguments);
+    EXPECT_EQ(outcome.code, 0) << arguments << '\n' << outcome.text;
+  }
+}
+
 TEST_F(Check, TheTrueRunIsRefusedByTrainWhereItsProviderIsMissing) {
   const Outcome outcome =
       trainer("train " + kConfigs + "bloom-176b.toml --set parallel.tensor.size=1 --set parallel.pipeline.size=1");

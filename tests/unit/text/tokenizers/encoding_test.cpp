@@ -202,5 +202,28 @@ TEST(WordCache, NeverGivesTheIdsOfAnotherPiece) {
   EXPECT_GT(found, 10000);
 }
 
+// Pieces made from the constant of the hash, so that they have one place and one key: only their bytes or lengths
+// differ.
+TEST(WordCache, PiecesOfEqualHashAreToldApart) {
+  const std::string constant = "\xA5\x78\x6C\xAA\xCC\x8D\x35\x2D";  // 0x2D358DCCAA6C78A5
+  const std::string pieces[] = {"12345678" + constant + "tail----", "87654321" + constant + "tail----",
+                                constant + "1234567", constant + constant[7] + "1234567"};
+  EXPECT_EQ(WordCache::key_of(pieces[0]).hash, WordCache::key_of(pieces[1]).hash);
+  EXPECT_EQ(WordCache::key_of(pieces[2]).hash, WordCache::key_of(pieces[3]).hash);
+  EXPECT_EQ(WordCache::key_of(pieces[2]).high, WordCache::key_of(pieces[3]).high);
+  WordCache cache;
+  for (std::int32_t k = 0; k < 4; ++k) {
+    const auto key = WordCache::key_of(pieces[k]);
+    Ids ids;
+    EXPECT_FALSE(cache.find(pieces[k], key, ids)) << k;
+    cache.insert(pieces[k], key, Ids{k});
+  }
+  for (std::int32_t k = 0; k < 4; ++k) {
+    Ids ids;
+    EXPECT_TRUE(cache.find(pieces[k], WordCache::key_of(pieces[k]), ids));
+    EXPECT_EQ(ids, Ids{k});
+  }
+}
+
 }  // namespace
 }  // namespace espalier::app::tokenizers_test

@@ -96,7 +96,8 @@ std::int64_t Zero::bucket_elements(const Layout& layout, DType message) const {
   std::int64_t largest = 0;
   for (const Buffer& buffer : layout.buffers) largest = std::max(largest, buffer.elements);
   const std::int64_t limit = options_.bucket_bytes / segments() / static_cast<std::int64_t>(size_of(message));
-  return std::min(largest, std::max<std::int64_t>(limit / data_.size(), 1) * data_.size());
+  const std::int64_t unit = std::int64_t{64} * data_.size();  // pieces start at a cache line
+  return std::min(largest, std::max<std::int64_t>(limit / unit, 1) * unit);
 }
 
 Zero::Sizes Zero::sizes(const Layout& layout, DType message) const {

@@ -80,6 +80,7 @@ compare() {
 one=(--set parallel.tensor.size=1 --set parallel.pipeline.size=1)
 fp32=(--set optimizer.plugin=optim_fp32 --set train.train_samples=228 --set eval.at_end=false)
 train bf16_12 12
+sed -n 's/^memory: ranks/measured on ranks/p' "$folder/bf16_12.out"
 train bf16_1 1 "${one[@]}"
 compare bf16_12 bf16_1 2e-3 absolute
 train fp32_12 12 "${fp32[@]}"

@@ -1,13 +1,19 @@
 #include <cmath>
+#include <fstream>
 #include <iostream>
 #include <optional>
+#include <span>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "commands/commands.hpp"
 #include "commands/saved_model.hpp"
+#include "text/choices.hpp"
 #include "text/text_dataset.hpp"
 #include "train/evaluation.hpp"
+#include "train/likelihood.hpp"
 #include "train/phase.hpp"
 
 namespace espalier::app {
@@ -21,6 +27,14 @@ constexpr ArgSpec kArgs[] = {
      true, "FILE"},
     {"--key", ArgType::string, "where a JSONL object has its text", false, "text", false, "NAME"},
     {"--samples", ArgType::integer, "samples of each set; 0: all", false, "0"},
+    {"--choices", ArgType::string,
+     "JSONL file of multiple-choice questions, instead of text (may be repeated): {\"context\": …, \"choices\": […], "
+     "\"gold\": 0}",
+     false, nullptr, true, "FILE"},
+    {"--delimiter", ArgType::string, "what stands between a context and its choice; without it: a space", false,
+     nullptr, false, "TEXT"},
+    {"--details", ArgType::string, "write the log-likelihoods of each question's choices here, a JSON list a line",
+     false, nullptr, false, "FILE"},
     kSetArg,
 };
 
@@ -30,11 +44,91 @@ void print_line(std::string_view name, const SetLoss& set) {
   std::cout.flush();
 }
 
+SavedModel::Request request_of(const Args& args, bool data) {
+  return {args.string("--checkpoint"), args.strings("--set"), data, true};
+}
+
+/// One file's questions and what the model says to them.
+struct Answered {
+  std::string file;
+  std::vector<ChoiceQuestion> questions;
+};
+
+std::vector<LikelihoodRequest> requests_of(std::span<const Answered> files, const Tokenizer& tokenizer,
+                                           const std::string& delimiter) {
+  std::vector<LikelihoodRequest> requests;
+  for (const Answered& file : files) {
+    for (const ChoiceQuestion& question : file.questions) {
+      for (const std::string& choice : question.choices) {
+        // At the start of a document nothing is delimited.
+        const std::string between = question.context.empty() ? "" : delimiter;
+        requests.push_back(continuation_request(tokenizer, question.context, between + choice));
+      }
+    }
+  }
+  return requests;
+}
+
+void print_answers(std::span<const Answered> files, std::span<const double> likelihoods, const Args& args,
+                   std::int64_t step) {
+  std::ofstream details;
+  if (args.has("--details")) details.open(args.string("--details"));
+  fmt::print("{:<28} {:>10} {:>9} {:>8} {:>9} {:>8}\n", "questions", "count", "acc", "stderr", "acc_norm", "stderr");
+  std::size_t at = 0;
+  for (const Answered& file : files) {
+    std::size_t count = 0;
+    for (const ChoiceQuestion& question : file.questions) {
+      const auto own = likelihoods.subspan(at + count, question.choices.size());
+      count += own.size();
+      if (details.is_open()) details << fmt::format("[{}]\n", fmt::join(own, ", "));
+    }
+    const ChoiceScores scores = score_choices(file.questions, likelihoods.subspan(at, count));
+    at += count;
+    fmt::print("{:<28} {:>10} {:>9.4f} {:>8.4f} {:>9.4f} {:>8.4f}\n", file.file, scores.questions, scores.accuracy(),
+               standard_error(scores.accuracy(), scores.questions), scores.accuracy_norm(),
+               standard_error(scores.accuracy_norm(), scores.questions));
+  }
+  fmt::print("choices: by log-likelihood, acc_norm by that over bytes (checkpoint of step {})\n", step);
+  std::cout.flush();
+  if (args.has("--details") && !details.flush()) throw IoError(args.string("--details"), "cannot be written", errno);
+}
+
+int answer(Communicator& world, const Args& args) {
+  std::vector<Answered> files;
+  phase(world, [&] {
+    for (const std::string& file : args.strings("--choices")) files.push_back({file, read_choices(file)});
+  });
+  SavedModel model(world, request_of(args, false));
+  Session& session = model.session();
+  std::optional<Likelihoods> likelihoods;
+  phase(world, [&] {
+    likelihoods.emplace(
+        session.facts(),
+        requests_of(files, session.tokenizer(), args.has("--delimiter") ? args.string("--delimiter") : " "),
+        session.recipe().train.batch.micro_batch, session.pipeline().stages());
+  });
+  model.load(likelihoods->walks());
+  const std::vector<double> result =
+      likelihoods->run(session.executor(), session.backend(), world, [](std::int64_t) {});
+  phase(world, [&] {
+    if (world.rank() == 0) print_answers(files, result, args, model.manifest().train.step);
+  });
+  return 0;
+}
+
 int evaluate(Communicator& world, const Args& args) {
   const std::vector<std::string> files = args.strings("--data");
   const std::int64_t samples = args.integer("--samples");
   if (samples < 0) throw AgreedError(ExitCode::usage, "command line: --samples: must be 0 (all) or more");
-  SavedModel model(world, {args.string("--checkpoint"), args.strings("--set"), files.empty(), true});
+  if (!args.strings("--choices").empty()) {
+    if (!files.empty())
+      throw AgreedError(ExitCode::usage, "command line: --choices: not together with --data; run twice");
+    return answer(world, args);
+  }
+  for (const char* name : {"--details", "--delimiter"}) {
+    if (args.has(name)) throw AgreedError(ExitCode::usage, fmt::format("command line: {}: is for --choices", name));
+  }
+  SavedModel model(world, request_of(args, files.empty()));
   Session& session = model.session();
   std::optional<TextDataset> text;
   phase(world, [&] {
@@ -78,6 +172,7 @@ const Command kEval{
     "  trainer eval --checkpoint runs/quickstart\n"
     "  trainer eval --checkpoint runs/quickstart/checkpoints/step_100 --data fr.jsonl --data notes.txt\n"
     "  mpiexec -n 2 trainer eval --checkpoint runs/quickstart\n"
+    "  trainer eval --checkpoint runs/quickstart --choices questions.jsonl\n"
     "One line a set. Bits per byte compare models with different tokenizers; the total weights each byte alike.",
     kArgs, run};
 

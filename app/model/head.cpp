@@ -37,6 +37,7 @@ void chunk_loss(const ModelContext& context, const HeadParameters& parameters, c
   context.tensor->finish(context.tensor->reduce(vectors.pair, Reduce::sum_rank_order, stream), stream);
   kernels.gradient(logits, parameters.valid, vectors.row_max, vectors.sum_exp, vectors.target_logit, targets,
                    parameters.first_id, static_cast<float>(pass.scale), vectors.loss, grad, stream);
+  if (pass.sink) pass.sink->losses(pass.micro_batch, first_token, vectors.loss);
   // Every rank of the tensor group has the same loss: one of them counts it.
   if (context.tensor->rank() == 0) {
     kernels.accumulate(vectors.loss, targets, View::vector(pass.sums, 2, DType::f64), stream);

@@ -13,13 +13,16 @@ struct HeadParameters {
   std::int64_t valid = 0;     ///< own rows below the tokenizer's vocabulary; the others are masked
 };
 
-/// Sees logits as the head computes them.
+/// Sees logits and losses as the head computes them.
 class LogitsSink {
  public:
   virtual ~LogitsSink() = default;
   /// @param first_token  flattened token of row 0 in the micro-batch.
   /// @param logits  f32 [rows, own columns], device memory, valid until the stream passes; column 0 is id `first_id`.
   virtual void logits(int micro_batch, std::int64_t first_token, std::int64_t first_id, const View& logits) = 0;
+  /// @param loss  f32 [rows] of the same tokens, device memory, valid until the stream passes: −log p(target), the same on all
+  /// ranks of the tensor group; where the target is masked, anything.
+  virtual void losses(int /*micro_batch*/, std::int64_t /*first_token*/, const View& /*loss*/) {}
 };
 
 struct HeadPass {

@@ -1,8 +1,12 @@
 // Forward alone: lengths beyond training, imported BF16 weights, greedy generation with and without a key/value cache.
+#include <array>
+#include <span>
 #include <tuple>
 
+#include "espalier/communicator.hpp"
 #include "model/decoder.hpp"
 #include "parity/model/rig.hpp"
+#include "train/likelihood.hpp"
 
 namespace espalier::testing_support {
 namespace {
@@ -56,6 +60,42 @@ TEST_P(Inference, EvaluationCountsTargetsThatAreNotMasked) {
   const EvalResult masked = rig.executor().evaluate(walk, batches);
   EXPECT_EQ(masked.tokens, all.tokens - 1);
   EXPECT_LT(masked.loss_sum, all.loss_sum);
+}
+
+// Rows of different lengths in one pass, against log-softmax of the fixture's logits in double.
+TEST_P(Inference, LikelihoodsOfContinuations) {
+  const SafetensorsFile fixture(model_fixture(model() + "/fwd_bwd.safetensors"));
+  const std::vector<std::int64_t> ids = read_i64(fixture.at("input_ids"));
+  const std::vector<float> logits = read_all(fixture.at("logits"));
+  const std::size_t width = ids.size() / 2, seq = width - 1, vocab = logits.size() / (2 * seq);
+  std::vector<LikelihoodRequest> requests;
+  std::vector<double> wanted;
+  for (const auto& [row, length, first] : std::vector<std::array<std::size_t, 3>>{
+           {0, 9, 5}, {1, width, 1}, {1, 12, 11}, {0, 2, 1}, {0, width, width - 3}}) {
+    LikelihoodRequest& request = requests.emplace_back();
+    request.first_target = first;
+    double sum = 0;
+    for (std::size_t t = 0; t < length; ++t) {
+      request.tokens.push_back(static_cast<std::int32_t>(ids[row * width + t]));
+      if (t < first) continue;
+      const auto at = std::span(logits).subspan((row * seq + t - 1) * vocab, vocab);
+      double total = 0;
+      for (const float logit : at) total += std::exp(static_cast<double>(logit));
+      sum += static_cast<double>(at[static_cast<std::size_t>(request.tokens.back())]) - std::log(total);
+    }
+    wanted.push_back(sum);
+  }
+  const RigOptions given = options();
+  Rig probe(model() + "/hf", given, {{Mode::forward_only, 1, 1, 1}});  // for the facts
+  Likelihoods likelihoods(probe.facts(), requests, 2, 1);
+  EXPECT_EQ(likelihoods.walks().size(), 2u);
+  Rig rig(model() + "/hf", given, {likelihoods.walks().begin(), likelihoods.walks().end()});
+  const auto world = make_self_communicator("world");
+  std::int64_t done = 0;
+  const std::vector<double> seen =
+      likelihoods.run(rig.executor(), rig.backend(), *world, [&](std::int64_t n) { done += n; });
+  EXPECT_EQ(done, 5);
+  for (std::size_t k = 0; k < wanted.size(); ++k) EXPECT_NEAR(seen[k], wanted[k], 1e-4) << k;
 }
 
 std::vector<std::int32_t> tokens_of(const nlohmann::json& list) { return list.get<std::vector<std::int32_t>>(); }

@@ -89,6 +89,13 @@ TEST(Configs, Quickstart) {
   EXPECT_EQ(two.grid.data, 2);
 }
 
+TEST(Configs, MultilingualIsTheQuickstartWithAVocabulary) {
+  const Recipe small = load("quickstart.toml", 2), own = load("multilingual.toml", 2);
+  EXPECT_EQ(own.model.layers, small.model.layers);
+  EXPECT_EQ(own.model.vocab, 8192);
+  EXPECT_EQ(own.tokenizer.plugin, "huggingface");
+}
+
 TEST(Configs, TheAblationPairIsOneWordApart) {
   const Recipe bf16 = load("ablation/bf16.toml", 1), fp16 = load("ablation/fp16.toml", 1);
   ASSERT_EQ(bf16.keys.size(), fp16.keys.size());
@@ -103,10 +110,10 @@ TEST(Configs, TheAblationPairIsOneWordApart) {
 
 // A recipe in configs/ that nothing above names would go unchecked.
 TEST(Configs, EveryOneIsChecked) {
-  const std::vector<std::string> known = {"ablation/bf16.toml", "ablation/fp16.toml",     "bloom-176b.toml",
-                                          "bloom-1b1.toml",     "bloom-1b7.toml",         "bloom-3b.toml",
-                                          "bloom-560m.toml",    "bloom-7b1.toml",         "bloom-twin.toml",
-                                          "quickstart.toml",    "include/bloom-fp16.toml"};
+  const std::vector<std::string> known = {"ablation/bf16.toml", "ablation/fp16.toml",      "bloom-176b.toml",
+                                          "bloom-1b1.toml",     "bloom-1b7.toml",          "bloom-3b.toml",
+                                          "bloom-560m.toml",    "bloom-7b1.toml",          "bloom-twin.toml",
+                                          "quickstart.toml",    "include/bloom-fp16.toml", "multilingual.toml"};
   const std::filesystem::path folder = std::string(ESPALIER_SOURCE_DIR) + "/configs";
   std::vector<std::string> found;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {

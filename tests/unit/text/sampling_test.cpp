@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -74,6 +75,41 @@ TEST(Sampling, DamagedLogitsAndWrongRulesAreErrors) {
   EXPECT_THROW(Sampler({1.0, -1, 1.0}, 1), ConfigError);
   EXPECT_THROW(Sampler({1.0, 0, 0.0}, 1), ConfigError);
   EXPECT_THROW(Sampler({1.0, 0, 1.5}, 1), ConfigError);
+}
+
+// By hand: log 0.5 … are negative, so a penalty of 2 doubles them; positive logits are halved.
+TEST(Sampling, TheRepetitionPenaltyCountsEachTokenOnce) {
+  const std::vector<std::int32_t> seen = {0, 0, 0};
+  Sampler greedy({0, 0, 1.0, 2.0}, 1);
+  EXPECT_EQ(greedy.draw(kLogits, 0, 0, seen), 1);  // log 0.25 < log 0.3
+  const std::vector<float> positive = {4.0f, 1.9f, -1.0f};
+  EXPECT_EQ(greedy.draw(positive, 0, 0, seen), 0);  // 2 > 1.9: halved once, not three times
+  EXPECT_EQ(greedy.draw(positive, 0, 0, std::vector<std::int32_t>{0, 1}), 0);
+  EXPECT_EQ(greedy.draw(positive, 0, 0, std::vector<std::int32_t>{0, 2}), 0);
+  EXPECT_EQ(Sampler({0, 0, 1.0, 2.2}, 1).draw(positive, 0, 0, seen), 1);
+  EXPECT_THROW(Sampler({1.0, 0, 1.0, 0.0}, 1), ConfigError);
+}
+
+// The likeliest of many are found without sorting all of them.
+TEST(Sampling, CutsOfALargeVocabularyAreThoseOfASort) {
+  std::vector<float> logits(20000);
+  for (std::size_t id = 0; id < logits.size(); ++id) logits[id] = static_cast<float>((id * 7919) % 20011) * 1e-3f;
+  std::vector<std::int32_t> order(logits.size());
+  for (std::size_t id = 0; id < order.size(); ++id) order[id] = static_cast<std::int32_t>(id);
+  std::ranges::sort(order, [&](std::int32_t a, std::int32_t b) {
+    return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
+  });
+  double total = 0, kept = 0;
+  for (const float logit : logits) total += std::exp(logit - 20.01);
+  std::size_t count = 0;
+  while (kept < 0.7 * total) kept += std::exp(logits[static_cast<std::size_t>(order[count++])] - 20.01);
+  EXPECT_GT(count, 1000u);
+  Sampler by_k({1.0, 3, 1.0}, 5), by_p({1.0, 0, 0.7}, 5);
+  for (int draw = 0; draw < 300; ++draw) {
+    const auto place_of = [&](std::int32_t id) { return std::ranges::find(order, id) - order.begin(); };
+    EXPECT_LT(place_of(by_k.draw(logits, 0, draw)), 3);
+    EXPECT_LT(place_of(by_p.draw(logits, 0, draw)), static_cast<std::ptrdiff_t>(count));
+  }
 }
 
 }  // namespace

@@ -31,9 +31,12 @@ constexpr ArgSpec kArgs[] = {
     {"--top-k", ArgType::integer, "draw from the k likeliest tokens; 0: all", false, "0", false, "K"},
     {"--top-p", ArgType::number, "draw from the likeliest tokens that together have this probability", false, "1.0",
      false, "P"},
+    {"--repetition-penalty", ArgType::number,
+     "above 1: logits of tokens that the text has already are made smaller by this factor", false, "1.0", false, "F"},
     {"--greedy", ArgType::flag, "always take the likeliest token"},
     {"--seed", ArgType::integer, "of the draws: the same seed gives the same text", false, "1234"},
     {"--ignore-end", ArgType::flag, "go on when the model ends the document"},
+    {"--no-cache", ArgType::flag, "compute each token from the whole text again: slow, to compare with"},
     {"--no-echo", ArgType::flag, "print the continuations without their prompts"},
     kSetArg,
 };
@@ -61,7 +64,9 @@ std::int64_t at_least(const Args& args, const char* name, std::int64_t least) {
 
 Sampler sampler_of(const Args& args) {
   const double temperature = args.flag("--greedy") ? 0 : args.number("--temperature");
-  return {{temperature, args.integer("--top-k"), args.number("--top-p")}, static_cast<std::uint64_t>(at_least(args, "--seed", 0))};
+  return {{temperature, args.integer("--top-k"), args.number("--top-p"),
+           args.number("--repetition-penalty")},
+          static_cast<std::uint64_t>(at_least(args, "--seed", 0))};
 }
 
 /// Prints texts that are drawn at the same time one after the other: the first as it comes, each behind it when it is its turn.
@@ -104,6 +109,27 @@ class OrderedText {
   std::size_t shown_ = 0;
 };
 
+/// Long prompts take time before their first token: says how far they are, on standard error.
+class ReadingProgress {
+ public:
+  /// @param tokens  of all prompts; 0: this rank is silent.
+  explicit ReadingProgress(std::int64_t tokens) : tokens_(tokens) {}
+  void add(std::int64_t tokens) {
+    constexpr double kInterval = 2;  // seconds
+    read_ += tokens;
+    const std::chrono::duration<double> since = std::chrono::steady_clock::now() - start_;
+    if (tokens_ == 0 || since.count() < next_) return;
+    next_ = since.count() + kInterval;
+    std::cerr << fmt::format("generate: {} of {} prompt tokens read ({:.0f} tokens/s)\n", read_, tokens_,
+                             static_cast<double>(read_) / since.count());
+  }
+
+ private:
+  std::int64_t tokens_, read_ = 0;
+  double next_ = 1;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
 int generate(Communicator& world, const Args& args) {
   const std::vector<std::string> prompts = alike([&] { return prompts_of(args); });
   const std::int64_t tokens = alike([&] { return at_least(args, "--tokens", 1); });
@@ -111,10 +137,12 @@ int generate(Communicator& world, const Args& args) {
 
   SavedModel model(world, {args.string("--checkpoint"), args.strings("--set"), false, true});
   Session& session = model.session();
-  std::size_t longest = 0;
+  std::size_t longest = 0, all = 0;
   phase(world, [&] {
     for (const std::string& prompt : prompts) {
-      longest = std::max(longest, prompt_ids(session.tokenizer(), prompt).size());
+      const std::size_t length = prompt_ids(session.tokenizer(), prompt).size();
+      longest = std::max(longest, length);
+      all += length;
     }
   });
   const Walk smallest{Mode::forward_only, 1, 1, 1};  // the decoder has its own memory for activations
@@ -134,8 +162,11 @@ int generate(Communicator& world, const Args& args) {
   const Drawer drawer{&world, (grid.pipeline - 1) * grid.data * grid.tensor};
   std::optional<OrderedText> text;
   if (world.rank() == 0) text.emplace(prompts, !args.flag("--no-echo"));
+  ReadingProgress reading(world.rank() == 0 ? static_cast<std::int64_t>(all) : 0);
+  const GenerationRule rule{tokens, args.flag("--ignore-end"), !args.flag("--no-cache"),
+                            [&](std::int64_t read) { reading.add(read); }};
   const std::vector<Continuation> done =
-      continue_texts(*decoder, session.tokenizer(), sampler, prompts, {tokens, args.flag("--ignore-end")}, drawer,
+      continue_texts(*decoder, session.tokenizer(), sampler, prompts, rule, drawer,
                      [&](std::size_t request, std::string_view part, bool last) {
                        if (text) text->add(request, part, last);
                      });

@@ -40,11 +40,13 @@ class Decoder {
     std::int32_t token = 0;
   };
 
+  static constexpr std::int64_t kPromptBlock = 512;
+
   /// @param sequences  how many the cache has room for.
   /// @param max_length  tokens of the longest, prompt included.
   /// @param prompt_block  tokens of a prompt worked off at once.
   /// @throws ConfigError when the topology or the model cannot decode; DeviceError when memory is short.
-  Decoder(const DecoderSetup& setup, int sequences, std::int64_t max_length, std::int64_t prompt_block = 512);
+  Decoder(const DecoderSetup& setup, int sequences, std::int64_t max_length, std::int64_t prompt_block = kPromptBlock);
   ~Decoder();
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;

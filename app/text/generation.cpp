@@ -32,6 +32,7 @@ struct Place {
   static constexpr std::size_t kFree = static_cast<std::size_t>(-1);
   std::size_t request = kFree;
   std::vector<std::int32_t> feed;  // tokens that the decoder has not seen
+  std::vector<std::int32_t> seen;  // prompt and drawn tokens
   Utf8Stream text;
   std::int32_t token = 0;  // where the drawn one arrives
   Request arriving;
@@ -75,20 +76,37 @@ class Generation {
     place.request = next_++;
     place.text = {};
     place.feed = prompt_ids(tokenizer_, prompts_[place.request]);
+    place.seen = place.feed;
     results_[place.request].prompt_tokens = static_cast<std::int64_t>(place.feed.size());
     decoder_.reset(sequence);
   }
 
   /// Runs what the decoder has not seen, and lets the drawing rank tell all others what follows.
   void draw(Place& place, int sequence) {
-    decoder_.extend(sequence, place.feed, logits_);
+    if (!rule_.use_cache) {
+      decoder_.reset(sequence);
+      place.feed = place.seen;
+    }
+    extend(place, sequence);
     const Continuation& result = results_[place.request];
     if (drawer_.world->rank() == drawer_.rank) {
       ESPALIER_ASSERT(decoder_.has_logits());
-      place.token =
-          sampler_.draw(logits_, static_cast<std::int64_t>(place.request), result.prompt_tokens + result.tokens);
+      place.token = sampler_.draw(logits_, static_cast<std::int64_t>(place.request),
+                                  result.prompt_tokens + result.tokens, place.seen);
     }
     place.arriving = drawer_.world->start_broadcast(View::vector(&place.token, 1, DType::i32), drawer_.rank, host_);
+  }
+
+  /// In parts where somebody wants to see how far it is; they are whole blocks of the decoder, so nothing else changes.
+  void extend(const Place& place, int sequence) {
+    std::span<const std::int32_t> feed = place.feed;
+    constexpr std::size_t kPart = 4 * Decoder::kPromptBlock;
+    while (rule_.read && rule_.use_cache && feed.size() > kPart) {
+      decoder_.extend(sequence, feed.first(kPart), logits_);
+      feed = feed.subspan(kPart);
+      rule_.read(kPart);
+    }
+    decoder_.extend(sequence, feed, logits_);
   }
 
   void take_token(Place& place) {
@@ -104,6 +122,7 @@ class Generation {
       return;
     }
     place.feed.assign(1, place.token);
+    place.seen.push_back(place.token);
   }
 
   Decoder& decoder_;

@@ -23,6 +23,9 @@ struct Continuation {
 struct GenerationRule {
   std::int64_t tokens = 1;  ///< drawn for each prompt, at most
   bool ignore_end = false;  ///< go on behind an end-of-document id, as if it had not been drawn a last time
+  bool use_cache = true;    ///< false: each token is computed from the whole text again, to compare with
+  /// Gets the tokens of long prompts as they are worked off; may be empty.
+  std::function<void(std::int64_t tokens)> read;
 };
 
 /// Who draws: one rank of those that have logits, for all of them.

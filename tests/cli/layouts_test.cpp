@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
+#include <functional>
 #include <regex>
 #include <string>
+#include <vector>
 
 #include "cli/process.hpp"
 #include "unit/text/files.hpp"
@@ -136,6 +139,34 @@ TEST_F(Layouts, EvaluationIsTheSame) {
     const Outcome outcome = on(layout, arguments);
     EXPECT_EQ(outcome.code, 0) << text_of(layout) << outcome.text;
     EXPECT_NEAR(loss_of(outcome), loss_of(alone), 1e-4) << text_of(layout) << outcome.text;  // digits that are printed
+  }
+}
+
+TEST_F(Layouts, AnswersAreTheSame) {
+  std::string lines;
+  for (int k = 0; k < 7; ++k) {
+    lines +=
+        "{\"context\":\"number " + std::to_string(k * k) +
+        "\",\"choices\":[\"é, and again\",\"and\",\"a choice that is longer than a sample of training\"],\"gold\":0}\n";
+  }
+  folder_->write("questions.jsonl", lines);
+  const auto answers = [&](const std::function<Outcome(const std::string&)>& start) {
+    const Outcome outcome = start("eval --checkpoint run --choices questions.jsonl --details answers.txt");
+    EXPECT_EQ(outcome.code, 0) << outcome.text;
+    EXPECT_TRUE(std::regex_search(outcome.text, std::regex("questions.jsonl +7 "))) << outcome.text;
+    std::vector<double> values;
+    std::ifstream in(folder_->file("answers.txt"));
+    for (std::string text; in >> text;) values.push_back(std::stod(text.substr(text[0] == '[' ? 1 : 0)));
+    return values;
+  };
+  const std::vector<double> alone =
+      answers([&](const std::string& arguments) { return here(kTrainer + " " + arguments); });
+  ASSERT_EQ(alone.size(), 21u);
+  EXPECT_GT(alone[0], alone[2]);
+  for (const Layout& layout : layouts()) {
+    const std::vector<double> seen = answers([&](const std::string& arguments) { return on(layout, arguments); });
+    ASSERT_EQ(seen.size(), alone.size()) << text_of(layout);
+    for (std::size_t k = 0; k < alone.size(); ++k) EXPECT_NEAR(seen[k], alone[k], 1e-3) << text_of(layout) << " " << k;
   }
 }
 

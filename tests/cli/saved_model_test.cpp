@@ -1,7 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <regex>
+#include <set>
+#include <vector>
 
 #include "cli/process.hpp"
 #include "unit/text/files.hpp"
@@ -95,6 +98,39 @@ TEST_F(SavedModelCommands, GreedyNeedsNoSeedAndAgreesWithTopOne) {
   EXPECT_EQ(generate("--prompt and --tokens 24 --temperature 0 --ignore-end --no-echo").text, greedy);
 }
 
+// Beyond the training length too: the model's samples have 16 tokens.
+TEST_F(SavedModelCommands, TheCacheChangesNoToken) {
+  const std::string arguments = "--prompt and --prompt 'number 1' --tokens 60 --greedy --ignore-end";
+  const Outcome cached = generate(arguments), whole = generate(arguments + " --no-cache");
+  EXPECT_EQ(whole.code, 0);
+  EXPECT_GT(cached.text.size(), 100u);
+  EXPECT_EQ(whole.text, cached.text);
+}
+
+TEST_F(SavedModelCommands, ThePenaltyKeepsTextFromRepeating) {
+  const auto different = [](const std::string& text) { return std::set<char>(text.begin(), text.end()).size(); };
+  const std::string arguments = "--prompt and --tokens 60 --greedy --ignore-end --no-echo";
+  EXPECT_GT(different(generate(arguments + " --repetition-penalty 5").text), 2 * different(generate(arguments).text));
+}
+
+// log p(bc | a) = log p(b | a) + log p(c | ab), and so for any cut: masks and positions of continuations.
+TEST_F(SavedModelCommands, LikelihoodsOfContinuationsAddUp) {
+  folder_->write("q.jsonl",
+                 "{\"context\":\"num\",\"choices\":[\"ber 7 é, and\",\"ber\",\"b\"],\"gold\":0}\n"
+                 "{\"context\":\"number\",\"choices\":[\" 7 é, and\"],\"gold\":0}\n"
+                 "{\"context\":\"numb\",\"choices\":[\"er\",\"er 7 é, and\"],\"gold\":1}\n");
+  const Outcome outcome = here(kTrainer + " eval --checkpoint run --choices q.jsonl --delimiter '' --details q.txt");
+  ASSERT_EQ(outcome.code, 0) << outcome.text;
+  std::vector<double> v;
+  std::ifstream in(folder_->file("q.txt"));
+  for (std::string text; in >> text;) v.push_back(std::stod(text.substr(text[0] == '[' ? 1 : 0)));
+  ASSERT_EQ(v.size(), 6u);
+  EXPECT_NEAR(v[0], v[1] + v[3], 1e-3);
+  EXPECT_NEAR(v[1], v[2] + v[4], 1e-3);
+  EXPECT_NEAR(v[0], v[2] + v[5], 1e-3);
+  EXPECT_LT(v[0], v[1]);
+}
+
 TEST_F(SavedModelCommands, EvalAgreesWithTrainingsOwnEvaluation) {
   const std::string bits = bits_in(training_->text);
   const Outcome sets = here(kTrainer + " eval --checkpoint run/checkpoints");
@@ -124,7 +160,11 @@ TEST_F(SavedModelCommands, MistakesAreNamed) {
   refused("generate --checkpoint run --prompt x --tokens 0", 2, "--tokens: must be at least 1");
   refused("generate --checkpoint run --prompt x --top-p 0", 2, "--top-p");
   refused("generate --checkpoint run --prompt \"$(printf '\\377')\"", 2, "is not UTF-8");
+  refused("generate --checkpoint run --prompt x --repetition-penalty 0", 2, "--repetition-penalty");
   refused("eval --checkpoint run --data none.txt", 4, folder_->file("none.txt"));
+  refused("eval --checkpoint run --choices none.jsonl", 4, folder_->file("none.jsonl"));
+  refused("eval --checkpoint run --choices q.jsonl --data train.jsonl", 2, "--choices: not together with --data");
+  refused("eval --checkpoint run --details x", 2, "--details: is for --choices");
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ TEST(Configs, Quickstart) {
 TEST(Configs, MultilingualIsTheQuickstartWithAVocabulary) {
   const Recipe small = load("quickstart.toml", 2), own = load("multilingual.toml", 2);
   EXPECT_EQ(own.model.layers, small.model.layers);
-  EXPECT_EQ(own.model.vocab, 8192);
+  EXPECT_EQ(own.model.vocab_size, 8192);
   EXPECT_EQ(own.tokenizer.plugin, "huggingface");
 }
 

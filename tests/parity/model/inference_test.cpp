@@ -138,6 +138,46 @@ TEST_P(Inference, GreedyWithACacheGivesTheTokens) {
   }
 }
 
+// Case K04. Positions are counted from a sequence's own start: padding behind the tokens is never looked at, and
+// prompts of other lengths in the same cache (where others pad on the left) take no part.
+TEST_P(Inference, PaddingChangesNoLogit) {
+  const std::vector<std::int64_t> tokens = {5, 17, 9};
+  const Walk alone{Mode::forward_only, 1, 3, 1}, right{Mode::forward_only, 1, 8, 1};
+  Rig rig(model() + "/hf", options(), {alone, right});
+  TokenBatches three = inputs_only(tokens);
+  const std::vector<float> truth = logits_of(rig, alone, three);
+  std::vector<std::int64_t> longer = tokens;
+  longer.insert(longer.end(), 5, 3);
+  TokenBatches eight = inputs_only(longer);
+  const std::vector<float> padded = logits_of(rig, right, eight);
+  EXPECT_LE(largest_difference(std::span(padded).first(truth.size()), truth), 1e-5);
+
+  DecoderSetup setup;
+  setup.facts = &rig.facts();
+  setup.parameters = &rig.parameters();
+  setup.local = rig.executor().parameters();
+  setup.backend = &rig.backend();
+  setup.tensor = &rig.tensor();
+  setup.data = &rig.data();
+  Decoder decoder(setup, 2, 16, 4);
+  const auto columns = static_cast<std::size_t>(decoder.columns());
+  std::vector<float> both(2 * columns);
+  const std::vector<std::int32_t> other = {3, 3, 3, 3, 3};
+  decoder.extend(0, other, std::span(both).first(columns));
+  for (std::size_t t = 0; t < tokens.size(); ++t) {
+    // The first by itself, then beside the longer sequence.
+    const auto token = static_cast<std::int32_t>(tokens[t]);
+    if (t == 0) {
+      decoder.extend(1, {&token, 1}, std::span(both).last(columns));
+    } else {
+      const Decoder::Next next[] = {{0, 3}, {1, token}};
+      decoder.step(next, both);
+    }
+    const auto expected = std::span(truth).subspan(t * static_cast<std::size_t>(rig.facts().model.vocab), columns);
+    EXPECT_LE(largest_difference(std::span(both).last(columns), expected), 1e-5) << "token " << t;
+  }
+}
+
 TEST_P(Inference, GreedyWithoutACacheGivesTheTokens) {
   const nlohmann::json facts = read_json_fixture(model() + "/generate.json");
   std::vector<Walk> walks;

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "support/hashed_batches.hpp"
+#include "support/patient_communicator.hpp"
 #include "support/session_rig.hpp"
 
 namespace {
@@ -96,20 +97,6 @@ class SleepingBackend final : public Backend {
   SleepingAttention attention_;
   SleepingMatrix matrix_;
   KernelSet kernels_;
-};
-
-/// Waits asleep, so that ranks that wait for a message leave the cores to those that wake up.
-class PatientCommunicator final : public CommunicatorWrapper {
- public:
-  using CommunicatorWrapper::CommunicatorWrapper;
-  void finish(Request request, Stream& before) override {
-    while (!done(request)) std::this_thread::sleep_for(std::chrono::microseconds(20));
-    CommunicatorWrapper::finish(request, before);
-  }
-  std::unique_ptr<Communicator> split(int colour, int key, std::string_view name) override {
-    auto part = CommunicatorWrapper::split(colour, key, name);
-    return part == nullptr ? nullptr : std::make_unique<PatientCommunicator>(std::move(part));
-  }
 };
 
 struct Pipeline {

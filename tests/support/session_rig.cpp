@@ -7,6 +7,7 @@
 #include "model/gather.hpp"
 #include "model/initialise.hpp"
 #include "model/layout.hpp"
+#include "support/patient_communicator.hpp"
 #include "telemetry/log.hpp"
 
 namespace espalier::testing_support {
@@ -48,7 +49,8 @@ std::vector<std::string> keys_of(const ModelShape& model) {
 
 SessionRig::SessionRig(Communicator& world, const RigOptions& options)
     : options_(options),
-      counted_(make_counting_communicator(world.split(0, world.rank(), "world"), counters_)),
+      counted_(make_counting_communicator(std::make_unique<PatientCommunicator>(world.split(0, world.rank(), "world")),
+                                          counters_)),
       opened_(open(options, *counted_)) {
   start_log(world.rank(), world.size(), LogLevel::warning);
   Session::Needs needs = options.needs;

@@ -116,6 +116,8 @@ std::vector<SpreadLayout> spread_layouts() {
   add(1, 4, 1, 1, "1f1b", false);
   add(1, 1, 2, 0, "1f1b", false);
   add(1, 1, 4, 1, "1f1b", false);
+  add(1, 1, 2, 2, "1f1b", false);
+  add(1, 1, 4, 3, "1f1b", false);
   add(2, 1, 2, 1, "1f1b", true);
   add(1, 2, 4, 1, "gpipe", false);
   add(2, 2, 2, 1, "interleaved", true);

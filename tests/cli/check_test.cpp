@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <regex>
 #include <string>
@@ -139,6 +140,31 @@ TEST_F(Check, StrategiesAndOptimizersThatDoNotFitAreRefusedWithoutData) {
   EXPECT_EQ(check(odd + "--set optimizer.lacks=elements --world 2").code, 0) << "whole matrices, one owner each";
   const Outcome alone = check(odd + "--set parallel.data.plugin=none --world 1");
   EXPECT_EQ(alone.code, 2) << alone.text;
+}
+
+// P14, its other half: a pipeline of one stage is no pipeline, whatever its schedule.
+TEST_F(Check, APipelineOfOneStageIsNone) {
+  const auto losses = [&](const std::string& name, const std::string& more) {
+    const std::string folder = folder_.write(name + "/keep", "");
+    const std::string dir = folder.substr(0, folder.size() - 5);
+    const Outcome outcome = trainer("train " + file_ +
+                                    " --set train.train_samples=72 --set train.lr=1e-2 --set train.micro_batch_size=4 "
+                                    "--set backend.plugin=kernels_fused" +
+                                    " --set run.dir=" + dir + " " + more);
+    EXPECT_EQ(outcome.code, 0) << outcome.text;
+    std::ifstream file(dir + "/metrics.jsonl");
+    std::string found;
+    const std::regex pattern("\"(lm loss|grad norm)\":[0-9.]+");
+    for (std::string line; std::getline(file, line);) {
+      for (std::sregex_iterator at(line.begin(), line.end(), pattern), end; at != end; ++at) found += at->str() + "\n";
+    }
+    return found;
+  };
+  const std::string none = losses("none", "--set parallel.pipeline.plugin=none");
+  EXPECT_EQ(std::count(none.begin(), none.end(), '\n'), 2 * 3) << none;
+  for (const std::string schedule : {"gpipe", "1f1b", "zero_bubble"}) {
+    EXPECT_EQ(losses(schedule, "--set parallel.pipeline.schedule=" + schedule), none) << schedule;
+  }
 }
 
 // What only the strategies know, of every stage and every count of micro-batches.

@@ -5,6 +5,7 @@
 //   data_bench large PREFIX         a pair with a cache of 100 million samples (4 GB of disk)
 //   data_bench open PREFIX          opens that in a fresh process
 //   data_bench read PREFIX          reads batches of it
+//   data_bench write PREFIX         writes 2 and 4 million documents of one token
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 #include "cache.hpp"
 #include "espalier/error.hpp"
 #include "index_file.hpp"
+#include "index_writer.hpp"
 #include "numpy_random.hpp"
 #include "output_file.hpp"
 #include "sample_reader.hpp"
@@ -133,6 +135,19 @@ int run(int argc, char** argv) {
     const auto start = Clock::now();
     export_index(recipe(file), {stem + "doc_idx.npy", stem + "sample_idx.npy", stem + "shuffle_idx.npy"});
     std::printf("{\"seconds\": %.4f, \"peak_mib\": %.1f}\n", seconds_since(start), usage().peak_mib);
+  } else if (job == "write" && argc == 3) {
+    for (const int documents : {2'000'000, 4'000'000}) {
+      const std::int32_t token[] = {7};
+      IndexWriter writer(prefix, ElementType::kUint16);
+      for (int k = 0; k < documents; ++k) {
+        writer.add_sequence(std::span<const std::int32_t>(token));
+        writer.end_document();
+      }
+      const auto start = Clock::now();
+      writer.finish();
+      std::printf("{\"documents\": %d, \"finish_seconds\": %.3f, \"peak_mib\": %.1f}\n", documents,
+                  seconds_since(start), usage().peak_mib);
+    }
   } else if (job == "open" && argc == 3) {
     const Usage before = usage();
     const auto start = Clock::now();
@@ -158,7 +173,7 @@ int run(int argc, char** argv) {
     std::printf("{\"microseconds_a_sample\": %.2f, \"first_microseconds\": %.1f}\n",
                 seconds_since(start) * 1e6 / kSamples, first * 1e6);
   } else {
-    std::fprintf(stderr, "usage: data_bench make|large|open|read PREFIX, data_bench indices PREFIX OUT\n");
+    std::fprintf(stderr, "usage: data_bench make|large|open|read|write PREFIX, data_bench indices PREFIX OUT\n");
     return 2;
   }
   return 0;

@@ -160,11 +160,12 @@ void CheckedFile::check_block(std::size_t block) const {
   const std::size_t begin = block * kCheckBlock;
   const std::size_t bytes = std::min(kCheckBlock, mapping_->size_bytes() - begin);
   if (checksum(mapping_->data() + begin, bytes) != check_.blocks[block]) {
-    ::unlink(check_path_.c_str());
+    const bool removed = ::unlink(check_path_.c_str()) == 0;
     fail_io(mapping_->path(),
             "bytes " + std::to_string(begin) + " to " + std::to_string(begin + bytes) +
-                " are not what was written (their checksum differs): the file was damaged after it was "
-                "built; its check file is removed, so that the next start builds it anew");
+                " are not what was written (their checksum differs): the file was damaged after it was built; " +
+                (removed ? "its check file is removed, so that the next start builds it anew"
+                         : "remove " + check_path_ + ", and the next start builds it anew"));
   }
   good_[block].store(true, std::memory_order_relaxed);
 }

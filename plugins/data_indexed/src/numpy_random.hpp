@@ -43,21 +43,28 @@ class NumpyRandom {
 
   /// RandomState.shuffle: for i = n-1 down to 1 swaps elements i and bounded(i).
   ///
-  /// The partners do not depend on the elements, so a block of them is drawn ahead and prefetched: on arrays larger
-  /// than the caches the loop would otherwise wait for memory at every swap.
+  /// The partners do not depend on the elements, so a block of them is drawn and prefetched while the one before is
+  /// swapped: on arrays larger than the caches the loop would otherwise wait for memory at every swap.
   template <typename T>
   void shuffle(std::span<T> elements) {
-    std::array<std::uint64_t, kBlock> partners;
+    std::array<std::uint64_t, kBlock> partners[2];
+    const auto draw_ahead = [&](std::size_t rest, std::array<std::uint64_t, kBlock>& block) {
+      const std::size_t count = rest > 1 ? draw(rest - 1, block) : 0;
+      for (std::size_t k = 0; k < count; ++k) {
+        __builtin_prefetch(&elements[block[k]], 1);
+      }
+      return count;
+    };
     std::size_t i = elements.size();
-    while (i > 1) {
-      const std::size_t count = draw(i - 1, partners);
+    std::size_t count = draw_ahead(i, partners[0]);
+    for (int at = 0; count > 0; at ^= 1) {
+      const std::size_t rest = i - count;
+      const std::size_t next = draw_ahead(rest, partners[at ^ 1]);
       for (std::size_t k = 0; k < count; ++k) {
-        __builtin_prefetch(&elements[partners[k]], 1);
+        std::swap(elements[i - 1 - k], elements[partners[at][k]]);
       }
-      for (std::size_t k = 0; k < count; ++k) {
-        std::swap(elements[i - 1 - k], elements[partners[k]]);
-      }
-      i -= count;
+      i = rest;
+      count = next;
     }
   }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "fail.hpp"
+#include "large_vector.hpp"
 
 namespace espalier::data_indexed {
 namespace {
@@ -18,7 +19,7 @@ constexpr std::int64_t kUint32Samples = std::int64_t{0xffffffff} - 1;  // from h
 
 template <typename T>
 std::vector<T> build_shuffle(const EpochPlan& plan, NumpyRandom& random) {
-  std::vector<T> index(static_cast<std::size_t>(plan.samples));
+  auto index = large_vector<T>(static_cast<std::size_t>(plan.samples));
   std::iota(index.begin(), index.end(), T{0});
   const std::span<T> all(index);
   const auto first = static_cast<std::size_t>(plan.samples_before_last);
@@ -32,7 +33,7 @@ std::vector<T> build_shuffle(const EpochPlan& plan, NumpyRandom& random) {
 template <typename T>
 std::vector<T> build_rows(const EpochPlan& plan, std::span<const std::int32_t> order, const std::byte* sizes,
                           std::int64_t sequences, std::string_view name, std::int64_t first_position) {
-  std::vector<T> rows(2 * static_cast<std::size_t>(plan.samples + 1));
+  auto rows = large_vector<T>(2 * static_cast<std::size_t>(plan.samples + 1));
   rows[0] = static_cast<T>(first_position);
   rows[1] = 0;
   const auto size_of = [&](std::int32_t sequence) {
@@ -123,7 +124,7 @@ std::vector<std::int32_t> build_document_index(const EpochPlan& plan, const Sequ
                             " sequences is beyond the 32-bit document index; split it in parts and blend them");
   }
   const auto count = static_cast<std::size_t>(range.count());
-  std::vector<std::int32_t> order(count * static_cast<std::size_t>(plan.epochs));
+  auto order = large_vector<std::int32_t>(count * static_cast<std::size_t>(plan.epochs));
   for (std::size_t at = 0; at < order.size(); at += count) {
     std::iota(order.begin() + static_cast<std::ptrdiff_t>(at), order.begin() + static_cast<std::ptrdiff_t>(at + count),
               static_cast<std::int32_t>(range.begin));

@@ -114,6 +114,9 @@ void check_ids(const IndexedFile& file, std::int64_t vocab) {
   }
 }
 
+/// The order of a blend is kept beside the first of its pairs, and is not made from its data.
+bool is_blend(const std::string& name) { return name.find("_blend_") != std::string::npos; }
+
 /// The .npy files of a pair's cache, sorted. Another pair's name may start like this one's ("en" and "en_books"): what
 /// has a check file of another pair's data is told apart by its fingerprint.
 std::vector<std::string> cached_arrays(const IndexedFile& file, const std::string& folder) {
@@ -124,10 +127,10 @@ std::vector<std::string> cached_arrays(const IndexedFile& file, const std::strin
   const auto parent = stem.parent_path().empty() ? std::filesystem::path(".") : stem.parent_path();
   for (const auto& entry : std::filesystem::directory_iterator(parent, error)) {
     const std::string name = entry.path().filename().string();
-    const bool array = name.starts_with(start) && (name.ends_with("_idx.npy"));
-    const std::string path = entry.path().string();
-    if (array && path.find("map_") != std::string::npos) {
-      found.push_back(path);
+    const bool index = name.ends_with("_idx.npy") && name.find("map_", start.size()) != std::string::npos;
+    const bool blend = is_blend(name) && (name.ends_with("_parts.npy") || name.ends_with("_counts.npy"));
+    if (name.starts_with(start) && (index || blend)) {
+      found.push_back(entry.path().string());
     }
   }
   std::sort(found.begin(), found.end());
@@ -246,7 +249,8 @@ std::string IndexedTool::verify(const ConfigView& options) const {
         text += array + ": no check file; it is not used, only another program's arrays have none\n";
         continue;
       }
-      if (check && check->setting("data fingerprint") != hexadecimal(file.fingerprint())) {
+      const bool of_data = !is_blend(std::filesystem::path(array).filename().string());
+      if (check && of_data && check->setting("data fingerprint") != hexadecimal(file.fingerprint())) {
         text += array + ": of other data; the next start that needs it builds it anew\n";
         continue;
       }

@@ -83,6 +83,25 @@ TEST(BlendParity, WeightsRequestsAndOrder) {
   }
 }
 
+TEST(BlendParity, TheWholeOrderOfThreeCorpora) {
+  // The peer's order runs on for the sum of the parts' lengths; training reads the first `samples_wanted` of it.
+  const auto truth = read_json(data_fixture(kFolder + "end_to_end.json"));
+  const auto& prefix = truth["data_prefix"];
+  std::vector<double> weights;
+  for (std::size_t k = 0; k < prefix.size(); k += 2) {
+    weights.push_back(std::strtod(prefix[k].get<std::string>().c_str(), nullptr));
+  }
+  const auto twice = renormalised_weights(normalised_weights(weights));
+  for (const std::string name : {"train", "valid", "test"}) {
+    SCOPED_TRACE(name);
+    const auto& set = truth["sets"][name];
+    const BlendOrder order(twice, set["length"].get<std::int64_t>());
+    EXPECT_EQ(npy_of(parts_of(order)), read_file(data_fixture(kFolder + set["dataset_index"].get<std::string>())));
+    EXPECT_EQ(npy_of(samples_of(order)),
+              read_file(data_fixture(kFolder + set["dataset_sample_index"].get<std::string>())));
+  }
+}
+
 TEST(BlendParity, ProductsAreRoundedBeforeTheDifference) {
   const auto json = read_json(data_fixture(kFolder + "fma_sensitive.json"));
   ASSERT_GE(json["examples"].size(), 3U);

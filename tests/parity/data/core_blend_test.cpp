@@ -125,6 +125,11 @@ TEST(CoreBlendParity, ThreeCorporaEndToEnd) {
         EXPECT_EQ(set.parts()[k].request.samples_wanted, asked.is_null() ? 0 : asked.get<std::int64_t>());
         EXPECT_EQ(set.parts()[k].reader->samples(), expected["dataset_lengths"][k].get<std::int64_t>());
       }
+      std::vector<std::int16_t> order;
+      for (std::int64_t i = 0; i < set.samples(); ++i) {
+        order.push_back(static_cast<std::int16_t>(set.locate(i).part - set.parts().data()));
+      }
+      EXPECT_EQ(file_of(order), read_file(data_fixture(kFolder + expected["dataset_index"].get<std::string>())));
       EXPECT_EQ(hash_of(set, item["seq_length"]), expected["all_tokens_labels_sha256"].get<std::string>());
     }
   }

@@ -3,6 +3,7 @@
 
 #include "commands/commands.hpp"
 #include "config/open.hpp"
+#include "session/builtins.hpp"
 #include "session/host_context.hpp"
 
 namespace espalier::app {
@@ -81,6 +82,7 @@ int run_tool(const char* job, std::span<const ArgSpec> specs, const Args& args) 
   ConfigTable jobs;
   jobs.values[job] = {table, {"", 0, 0, "command line"}};
   const auto host = make_plugin_host("", {});
+  add_builtins(*host);
   const LoadedPlugin& plugin = host->load(args.string(kPluginArg.name));
   std::vector<ConfigProblem> problems;
   check_options(jobs, "data", plugin.options<DatasetTool>(), {}, problems);

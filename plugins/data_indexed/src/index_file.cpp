@@ -71,6 +71,7 @@ IndexedFile IndexedFile::open(const std::string& prefix, const std::string& stam
   fingerprint.add_bytes(file.index_->data(), header_and_sizes);
   fingerprint.add(static_cast<std::uint64_t>(file.data_->size_bytes()));
   file.fingerprint_ = fingerprint.value();
+  file.index_->forget();  // what was read to check it need not stay: it may be gigabytes
   return file;
 }
 

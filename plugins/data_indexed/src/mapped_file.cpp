@@ -44,6 +44,12 @@ std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path) {
   return file;
 }
 
+void MappedFile::forget() const {
+  if (data_ != nullptr) {
+    ::madvise(const_cast<std::byte*>(data_), size_bytes_, MADV_DONTNEED);
+  }
+}
+
 MappedFile::~MappedFile() {
   if (data_ != nullptr) {
     ::munmap(const_cast<std::byte*>(data_), size_bytes_);

@@ -27,6 +27,8 @@ class MappedFile {
   /// Length, inode and times of the opened file as text: another one after anything was written to it, also when the
   /// old modification time was put back. The same on all hosts of a shared disk.
   const std::string& identity() const { return identity_; }
+  /// Takes the pages that were read so far out of this process; they are mapped again where they are touched.
+  void forget() const;
   /// When it was last changed, in seconds since 1970.
   std::int64_t changed_seconds() const { return changed_seconds_; }
 

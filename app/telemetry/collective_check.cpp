@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "espalier/threads.hpp"
 #include "telemetry/log.hpp"
 #include "telemetry/rank_text.hpp"
 
@@ -65,8 +66,20 @@ class CheckingCommunicator final : public CommunicatorWrapper {
         all_(static_cast<std::size_t>(size())) {}
 
   Request start(const Operation& op, Stream& after) override {
-    if (op.verb != Verb::send && op.verb != Verb::receive) compare(op);
-    return CommunicatorWrapper::start(op, after);
+    const bool collective = op.verb != Verb::send && op.verb != Verb::receive;
+    if (collective) compare(op);
+    const Request request = CommunicatorWrapper::start(op, after);
+    if (request.slot < open_.size()) open_[request.slot] = {collective, ordinal_, mine_};
+    return request;
+  }
+
+  /// Several may be on their way: a rank that has started one may stand still before it is over.
+  void finish(Request request, Stream& before) override {
+    if (request && request.slot < open_.size() && open_[request.slot].collective) {
+      const Open& open = open_[request.slot];
+      wait([&] { return CommunicatorWrapper::done(request); }, open.asked, open.ordinal, "its end");
+    }
+    CommunicatorWrapper::finish(request, before);
   }
 
   std::unique_ptr<Communicator> split(int colour, int key, std::string_view name) override {
@@ -84,7 +97,7 @@ class CheckingCommunicator final : public CommunicatorWrapper {
     const View source = View::vector(&mine_, sizeof mine_, DType::u8);
     const View target = View::vector(all_.data(), static_cast<std::int64_t>(sizeof mine_ * all_.size()), DType::u8);
     const Request request = side_->start_all_gather(source, target, stream_);
-    wait(request);
+    wait([&] { return side_->done(request); }, mine_, ordinal_, "it");
     side_->finish(request, stream_);
     for (const Asked& other : all_) {
       if (std::memcmp(&other, all_.data(), sizeof other) != 0) differ();
@@ -93,16 +106,16 @@ class CheckingCommunicator final : public CommunicatorWrapper {
 
   /// Polls; a rank that has waited too long says what it waits for. Each such rank does, before one of them ends the
   /// job.
-  void wait(Request request) {
+  void wait(FunctionRef<bool()> done, const Asked& asked, std::int64_t ordinal, std::string_view point) {
     const auto start = std::chrono::steady_clock::now();
-    for (int turn = 1; !side_->done(request); ++turn) {
+    for (int turn = 1; !done(); ++turn) {
       if (turn < 100) continue;
       sched_yield();
       const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
       if (check_->patience() <= 0 || waited.count() < check_->patience()) continue;
       const std::string text =
-          fmt::format("{}: waited {:.0f} s for {}; not all ranks of the group have come to it, see what they wait for",
-                      place(), waited.count(), mine_.text());
+          fmt::format("{}: waited {:.0f} s for {}; not all ranks of the group have come to {}, see what they wait for",
+                      place(ordinal), waited.count(), asked.text(), point);
       log(LogLevel::error, "collective check", text);
       std::this_thread::sleep_for(std::chrono::seconds(1));
       abort(static_cast<int>(ExitCode::communication), "collective check: " + text);
@@ -127,16 +140,23 @@ class CheckingCommunicator final : public CommunicatorWrapper {
       text += fmt::format("{}{} asked for {}", text.empty() ? "" : ", ", text_of_ranks(ranks), asked.text());
     // Said once, by the group's first rank, whose abort ends the others.
     if (rank() > 0) std::this_thread::sleep_for(std::chrono::seconds(2));
-    abort(static_cast<int>(ExitCode::communication), fmt::format("collective check: {}: {}", place(), text));
+    abort(static_cast<int>(ExitCode::communication), fmt::format("collective check: {}: {}", place(ordinal_), text));
   }
 
-  std::string place() const {
-    return fmt::format("step {}, group {}, its operation {} in the step, rank {} of {}", step_, name(), ordinal_,
-                       rank(), size());
+  std::string place(std::int64_t ordinal) const {
+    return fmt::format("step {}, group {}, its operation {} in the step, rank {} of {}", step_, name(), ordinal, rank(),
+                       size());
   }
+
+  struct Open {
+    bool collective = false;
+    std::int64_t ordinal = 0;
+    Asked asked;
+  };
 
   std::unique_ptr<Communicator> side_;
   std::shared_ptr<CollectiveCheck> check_;
+  std::array<Open, 256> open_;  // by slot of the request
   HostStream stream_;
   Asked mine_;
   std::vector<Asked> all_;  // [ranks]

@@ -66,6 +66,31 @@ void phase(Communicator& world, Body&& body) {
   alike([&] { agree(world, failure.code, failure.text); });
 }
 
+/// Ends all ranks with the exception in flight, which this rank alone may have met; call inside a catch block.
+[[noreturn]] inline void end_job(Communicator& world) {
+  Failure failure = current_failure();
+  const std::string own_name = "rank " + std::to_string(world.rank()) + ": ";  // abort() says it, too
+  if (failure.text.starts_with(own_name)) failure.text.erase(0, own_name.size());
+  // What all ranks met alike (an option, a file) is told by the first, whose abort ends the others while they wait.
+  if (world.rank() > 0) std::this_thread::sleep_for(std::chrono::seconds(1));
+  world.abort(failure.code, failure.text);
+  assertion_failed("abort() returned", __FILE__, __LINE__);
+}
+
+/// Runs a part of a step. What one rank alone throws there ends the job on the spot: on the way out it would meet operations in
+/// flight, whose buffers the network still owns.
+template <class Body>
+auto in_step(Communicator& world, Body&& body) {
+  try {
+    return std::forward<Body>(body)();
+  } catch (const AgreedError&) {
+    throw;
+  } catch (...) {
+    if (world.size() == 1) throw;
+    end_job(world);
+  }
+}
+
 /// Runs the whole of a job on its world: what one rank alone throws ends all ranks (Communicator::abort); what all throw alike is
 /// passed on.
 template <class Body>
@@ -77,15 +102,8 @@ int run_on_world(Communicator& world, Body&& body) {
     throw;
   } catch (...) {
     if (world.size() == 1) throw;
-    Failure failure = current_failure();
-    const std::string own_name = "rank " + std::to_string(world.rank()) + ": ";  // abort() says it, too
-    if (failure.text.starts_with(own_name)) failure.text.erase(0, own_name.size());
-    // What all ranks met alike (an option, a file) is told by the first, whose abort ends the others while they wait.
-    if (world.rank() > 0) std::this_thread::sleep_for(std::chrono::seconds(1));
-    world.abort(failure.code, failure.text);
-    assertion_failed("abort() returned", __FILE__, __LINE__);
+    end_job(world);
   }
-  return static_cast<int>(ExitCode::internal);  // not reached: abort does not return
 }
 
 }  // namespace espalier::app

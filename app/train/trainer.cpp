@@ -129,12 +129,13 @@ void Trainer::one_step() {
   settings.lr = rates_.rate(state_.samples);
   settings.clip = recipe_.train.clip_grad;
   settings.applied_steps = state_.applied_steps + 1;
-  Verdict verdict;
-  try {
-    verdict = session_.executor().train_step(walk, source, settings, session_.optimizer());
-  } catch (const NumericsError& error) {
-    throw AgreedError(error.exit_code(), error.what());  // the optimizer's, about the verdict that all ranks share
-  }
+  const Verdict verdict = in_step(session_.world(), [&] {
+    try {
+      return session_.executor().train_step(walk, source, settings, session_.optimizer());
+    } catch (const NumericsError& error) {
+      throw AgreedError(error.exit_code(), error.what());  // the optimizer's, about the verdict that all ranks share
+    }
+  });
   state_.step += 1;
   state_.samples += batch.shape.global_batch;
   count_verdict(verdict);
@@ -180,7 +181,7 @@ void Trainer::evaluate(std::string_view when) {
   if (!session_.data_parallel().replicas_equal()) session_.data_parallel().sync(session_.stream());
   std::vector<SetLoss> losses;
   for (const int position : evaluation_->sets()) {
-    const SetLoss& set = losses.emplace_back(evaluation_->run(position));
+    const SetLoss& set = losses.emplace_back(in_step(session_.world(), [&] { return evaluation_->run(position); }));
     event("evaluation",
           fmt::format("{} loss at iteration {} | lm loss value: {:.6E} | lm loss PPL: {:.6E} | bits per byte: {:.4f} |",
                       set.name, state_.step, set.mean(), std::exp(set.mean()), set.bits_per_byte()));

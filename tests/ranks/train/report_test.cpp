@@ -104,7 +104,8 @@ TEST(Report, DecayGroupsAreListedByNameAtStart) {
 TEST(Report, CommunicationIsCountedByGroupAndVerb) {
   TrainerJob one("comm_one"), two("comm_two");
   one.set("train.train_iters", "3").expect(0);
-  for (const auto& [key, value] : one.steps()[0].items()) EXPECT_FALSE(key.starts_with("comm ")) << key;
+  const std::vector<Json> alone = one.steps();
+  for (const auto& [key, value] : alone.at(0).items()) EXPECT_FALSE(key.starts_with("comm ")) << key;
   EXPECT_TRUE(one.records("comm").empty());
 
   // With overlap the weights of a step are gathered in the next.

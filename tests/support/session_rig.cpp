@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iomanip>
+#include <sstream>
 #include <thread>
 
 #include "model/gather.hpp"
@@ -33,6 +35,11 @@ OpenRecipe open(const RigOptions& options, Communicator& world) {
 
 std::vector<std::string> keys_of(const ModelShape& model) {
   const auto truth = [](bool value) { return value ? "true" : "false"; };
+  const auto number = [](double value) {
+    std::ostringstream text;
+    text << std::setprecision(17) << value;
+    return text.str();
+  };
   std::vector<std::string> keys = {"model.layers=" + std::to_string(model.layers),
                                    "model.hidden=" + std::to_string(model.hidden),
                                    "model.heads=" + std::to_string(model.heads),
@@ -41,8 +48,9 @@ std::vector<std::string> keys_of(const ModelShape& model) {
                                    "model.seq_length=" + std::to_string(model.seq_length),
                                    std::string("model.embedding_norm=") + truth(model.embedding_norm),
                                    std::string("model.tied_head=") + truth(model.tied_head),
-                                   "model.attention_dropout=" + std::to_string(model.attention_dropout),
-                                   "model.hidden_dropout=" + std::to_string(model.hidden_dropout)};
+                                   "model.attention_dropout=" + number(model.attention_dropout),
+                                   "model.hidden_dropout=" + number(model.hidden_dropout),
+                                   "model.layernorm_epsilon=" + number(model.norm_eps)};
   if (model.positions > 0) keys.push_back("model.position=learned");
   return keys;
 }

@@ -12,8 +12,8 @@ constexpr auto run = run_forward_backward;
 class ForwardBackward : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
  protected:
   std::string model() const { return std::get<0>(GetParam()); }
-  RigOptions options() const {
-    RigOptions options;
+  ModelRigOptions options() const {
+    ModelRigOptions options;
     options.provider = std::get<1>(GetParam());
     return options;
   }
@@ -37,7 +37,7 @@ TEST_P(ForwardBackward, TwoMicroBatchesAreOneBatchOfTwo) {
 }
 
 TEST_P(ForwardBackward, HalvesAreTheWholeToTheBit) {
-  RigOptions split = options();
+  ModelRigOptions split = options();
   split.split = true;
   expect_equal_bits(run(model(), options(), 1), run(model(), split, 1));
 }
@@ -46,7 +46,7 @@ TEST_P(ForwardBackward, RecomputationChangesNoBit) {
   const Outcome plain = run(model(), options(), 1);
   for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
     for (const bool halves : {false, true}) {
-      RigOptions other = options();
+      ModelRigOptions other = options();
       other.recompute = recompute;
       other.split = halves;
       expect_equal_bits(plain, run(model(), other, 1));
@@ -55,7 +55,7 @@ TEST_P(ForwardBackward, RecomputationChangesNoBit) {
 }
 
 TEST_P(ForwardBackward, DropoutIsTheSameWhateverIsComputedAgain) {
-  RigOptions dropping = options();
+  ModelRigOptions dropping = options();
   dropping.dropout = 0.25;
   const Outcome plain = run(model(), dropping, 1);
   const Outcome none = run(model(), options(), 1);
@@ -77,7 +77,8 @@ std::string name_of(const ::testing::TestParamInfo<std::tuple<std::string, std::
   return std::get<0>(info.param) + "_" + std::get<1>(info.param);
 }
 INSTANTIATE_TEST_SUITE_P(Models, ForwardBackward,
-                         ::testing::Combine(::testing::Values("tiny_a", "tiny_b", "tiny_gpt2"), ::testing::ValuesIn(providers())),
+                         ::testing::Combine(::testing::Values("tiny_a", "tiny_b", "tiny_gpt2"),
+                                            ::testing::ValuesIn(providers())),
                          name_of);
 
 }  // namespace

@@ -14,8 +14,8 @@ namespace {
 class Inference : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
  protected:
   std::string model() const { return std::get<0>(GetParam()); }
-  RigOptions options() const {
-    RigOptions options;
+  ModelRigOptions options() const {
+    ModelRigOptions options;
     options.provider = std::get<1>(GetParam());
     return options;
   }
@@ -85,7 +85,7 @@ TEST_P(Inference, LikelihoodsOfContinuations) {
     }
     wanted.push_back(sum);
   }
-  const RigOptions given = options();
+  const ModelRigOptions given = options();
   Rig probe(model() + "/hf", given, {{Mode::forward_only, 1, 1, 1}});  // for the facts
   Likelihoods likelihoods(probe.facts(), requests, 2, 1);
   EXPECT_EQ(likelihoods.walks().size(), 2u);
@@ -209,7 +209,7 @@ TEST_P(Import, ShardedBf16WidenedToFp32) {
   const SafetensorsFile fixture(model_fixture("tiny_a/fwd_bwd.safetensors"));
   TokenBatches batches(fixture.at("input_ids"), 2);
   const Walk walk{Mode::forward_only, 2, batches.seq(), 1};
-  RigOptions options;
+  ModelRigOptions options;
   options.provider = GetParam();
   Rig rig("tiny_a/hf_bf16_sharded", options, {walk});
   EXPECT_LE(largest_difference(logits_of(rig, walk, batches), read_all(truth.at("logits_fp32_compute"))), 2e-5);
@@ -220,7 +220,7 @@ TEST_P(Import, ShardedBf16ComputedInBf16) {
   const SafetensorsFile fixture(model_fixture("tiny_a/fwd_bwd.safetensors"));
   TokenBatches batches(fixture.at("input_ids"), 2);
   const Walk walk{Mode::forward_only, 2, batches.seq(), 1};
-  RigOptions options;
+  ModelRigOptions options;
   options.provider = GetParam();
   options.optimizer = "optim_bf16";
   Rig rig("tiny_a/hf_bf16_sharded", options, {walk});

@@ -5,10 +5,8 @@
 
 #include "model/initialise.hpp"
 #include "parity/model/sequence_double.hpp"
-#include "session/builtins.hpp"
 #include "support/doubles/gpipe_double.hpp"
 #include "support/doubles/tensor_double.hpp"
-#include "telemetry/log.hpp"
 
 namespace espalier::testing_support {
 
@@ -85,112 +83,75 @@ void LogitsCopy::logits(int micro_batch, std::int64_t first_token, std::int64_t 
   }
 }
 
-template <class Interface>
-Owned<Interface> Rig::make(const std::string& plugin, const ConfigTable& options) {
-  const LoadedPlugin& loaded = host_.load(plugin);
-  auto table = std::make_unique<ConfigTable>(options);
-  std::vector<ConfigProblem> problems;
-  check_options(*table, "test", loaded.options<Interface>(), {}, problems);
-  throw_if_any(problems);
-  hosts_.push_back(std::make_unique<ComponentHost>(plugin, services_));
-  tables_.push_back(std::move(table));
-  return host_.create<Interface>(loaded, ConfigView(*tables_.back(), "test"), *hosts_.back());
-}
-
-void Rig::make_groups(const RigOptions& options) {
-  Grid grid = options.grid;
-  if (options.world == nullptr) {
-    world_ = make_self_communicator("world");
-  } else {
-    const int rank = options.world->rank();
-    grid.tensor_rank = rank % grid.tensor;
-    grid.data_rank = rank / grid.tensor % grid.data;
-    grid.pipeline_rank = rank / (grid.tensor * grid.data);
-    world_ = options.world->split(0, rank, "world");
-  }
-  tensor_group_ = world_->split(grid.pipeline_rank * grid.data + grid.data_rank, grid.tensor_rank, "tensor");
-  data_group_ = world_->split(grid.pipeline_rank * grid.tensor + grid.tensor_rank, grid.data_rank, "data");
-  pipeline_group_ = world_->split(grid.data_rank * grid.tensor + grid.tensor_rank, grid.pipeline_rank, "pipeline");
-  services_.facts.grid = grid;
-  services_.groups[static_cast<std::size_t>(Group::world)] = world_.get();
-  services_.groups[static_cast<std::size_t>(Group::tensor)] = tensor_group_.get();
-  services_.groups[static_cast<std::size_t>(Group::data)] = data_group_.get();
-  services_.groups[static_cast<std::size_t>(Group::pipeline)] = pipeline_group_.get();
-}
-
-void Rig::make_strategies(const RigOptions& options) {
+void Rig::replace_strategies(const ModelRigOptions& options, ExecutorSetup& setup) {
   const Grid& grid = options.grid;
-  if (grid.tensor == 1) {
-    tensor_ = make<TensorParallel>("none");
-  } else if (options.sequence_parallel) {
-    tensor_ = own<TensorParallel>(std::make_unique<SequenceDouble>(*tensor_group_));
-  } else {
-    tensor_ = own<TensorParallel>(std::make_unique<TensorDouble>(*tensor_group_));
+  if (grid.tensor > 1 && options.sequence_parallel) {
+    tensor_ = own<TensorParallel>(std::make_unique<SequenceDouble>(*setup.tensor_group));
+  } else if (grid.tensor > 1) {
+    tensor_ = own<TensorParallel>(std::make_unique<TensorDouble>(*setup.tensor_group));
   }
-  pipeline_ = grid.pipeline == 1 ? make<PipelineParallel>("none")
+  if (tensor_ != nullptr) setup.tensor = tensor_.get();
+  pipeline_ = grid.pipeline == 1 ? own<PipelineParallel>(make_single_stage())
                                  : own<PipelineParallel>(std::make_unique<GpipeDouble>(grid.pipeline));
   if (options.split) pipeline_ = own<PipelineParallel>(std::make_unique<HalvedSchedule>(std::move(pipeline_)));
-  if (grid.world() == 1) {
-    data_ = make<DataParallel>("none");
-  } else {
-    ConfigTable table;
-    table.values["stage"] = {std::int64_t{options.zero_stage}, {}};
-    data_ = make<DataParallel>("parallel_zero", table);
-  }
+  setup.pipeline = pipeline_.get();
 }
 
-Rig::Rig(const std::string& folder, const RigOptions& options, const std::vector<Walk>& walks)
-    : host_(std::vector<std::filesystem::path>{std::filesystem::path(ESPALIER_PLUGIN_DIR)}),
-      threads_(make_thread_pool(1)) {
+Rig::Rig(const std::string& folder, const ModelRigOptions& options, const std::vector<Walk>& walks) {
   const HuggingFaceFolder model(model_fixture(folder));
   build(model.shape(), options, walks);
-  model.check(*parameters_);
-  load_weights(model, executor_->parameters(), *data_, *backend_);
+  load_weights(model, executor().parameters(), data(), backend());
 }
 
-Rig::Rig(const ModelShape& shape, const RigOptions& options, const std::vector<Walk>& walks)
-    : host_(std::vector<std::filesystem::path>{std::filesystem::path(ESPALIER_PLUGIN_DIR)}),
-      threads_(make_thread_pool(1)) {
+Rig::Rig(const ModelShape& shape, const ModelRigOptions& options, const std::vector<Walk>& walks) {
   build(shape, options, walks);
-  initialise(shape, {0.2, EmbeddingInit::normal, 11}, executor_->parameters(), *data_, *backend_);
+  initialise(shape, {0.2, EmbeddingInit::normal, 11}, executor().parameters(), data(), backend());
 }
 
-void Rig::build(const ModelShape& shape, const RigOptions& options, const std::vector<Walk>& walks) {
-  start_log(0, 1, LogLevel::warning);
-  add_builtins(host_);
-  services_.facts.model = shape;
-  services_.facts.model.attention_dropout = services_.facts.model.hidden_dropout = options.dropout;
-  if (options.tokenizer_vocab > 0) services_.facts.model.tokenizer_vocab = options.tokenizer_vocab;
-  services_.threads = threads_.get();
-  make_groups(options);
-  const std::string optimizer = options.optimizer.empty() ? "optim_fp32" : options.optimizer;
-  optimizer_ = make<Optimizer>(optimizer, options.optimizer_options);
-  used_optimizer_ = optimizer_.get();
-  if (options.probe || options.optimizer.empty()) {
-    probe_ = std::make_unique<GradientProbe>(*optimizer_);
-    used_optimizer_ = probe_.get();
+void Rig::build(const ModelShape& shape, const ModelRigOptions& options, const std::vector<Walk>& walks) {
+  const auto alone = make_self_communicator("world");
+  Communicator& world = options.world != nullptr ? *options.world : *alone;
+  ModelShape model = shape;
+  model.attention_dropout = model.hidden_dropout = options.dropout;
+  model.seq_length = std::max<std::int64_t>(model.positions, 1);  // each walk has its own
+  for (const Walk& walk : walks) model.seq_length = std::max(model.seq_length, walk.seq);
+
+  RigOptions rig;
+  rig.tensor = options.grid.tensor;
+  rig.pipeline = options.grid.pipeline;
+  rig.tokenizer_vocab = options.tokenizer_vocab > 0 ? options.tokenizer_vocab : shape.tokenizer_vocab;
+  model.layers = std::max<std::int64_t>(model.layers, rig.pipeline);
+  rig.set = keys_of(model);
+  rig.set.push_back("backend.plugin=" + options.provider);
+  rig.set.push_back("optimizer.plugin=" + (options.optimizer.empty() ? "optim_fp32" : options.optimizer));
+  const auto none = [&](const char* strategy) {
+    rig.set.push_back("parallel." + std::string(strategy) + ".plugin=none");
+  };
+  if (rig.tensor == 1) none("tensor");
+  if (rig.pipeline == 1) none("pipeline");
+  if (options.grid.world() == 1) {
+    none("data");
+  } else {
+    rig.set.push_back("parallel.data.stage=" + std::to_string(options.zero_stage));
   }
-  services_.facts.precision = optimizer_->precision();
-  backend_ = make<Backend>(options.provider);
-  services_.backend = backend_.get();
-  make_strategies(options);
-  parameters_ = std::make_unique<ParameterList>(services_.facts.model);
-
-  ExecutorSetup setup;
-  setup.facts = &services_.facts;
-  setup.parameters = parameters_.get();
-  setup.backend = backend_.get();
-  setup.tensor = tensor_.get();
-  setup.pipeline = pipeline_.get();
-  setup.data = data_.get();
-  setup.world = world_.get();
-  setup.pipeline_group = pipeline_group_.get();
-  setup.recompute = options.recompute;
-  executor_ = std::make_unique<Executor>(setup);
-  executor_->bind(walks, *used_optimizer_);
+  rig.set.insert(rig.set.end(), options.set.begin(), options.set.end());
+  rig.change = [&](ExecutorSetup& setup) {
+    facts_ = *setup.facts;
+    facts_.model.layers = shape.layers;
+    parameters_ = std::make_unique<ParameterList>(facts_.model);
+    setup.facts = &facts_;
+    setup.parameters = parameters_.get();
+    setup.recompute = options.recompute;
+    replace_strategies(options, setup);
+  };
+  rig_ = std::make_unique<SessionRig>(world, rig);
+  if (options.probe || options.optimizer.empty()) {
+    probe_ = std::make_unique<GradientProbe>(rig_->session().optimizer());
+  }
+  rig_->bind(walks, optimizer());
 }
 
-Outcome run_forward_backward(const std::string& model, const RigOptions& options, std::int64_t samples_per_batch) {
+Outcome run_forward_backward(const std::string& model, const ModelRigOptions& options, std::int64_t samples_per_batch) {
   const SafetensorsFile fixture(model_fixture(model + "/fwd_bwd.safetensors"));
   const FileTensor& tokens = fixture.at("input_ids");
   const std::int64_t share = 2 / options.grid.data;

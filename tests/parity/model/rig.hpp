@@ -15,9 +15,7 @@
 #include "interop/huggingface.hpp"
 #include "interop/safetensors.hpp"
 #include "model/gather.hpp"
-#include "session/host_context.hpp"
-#include "train/executor.hpp"
-#include "train/probe.hpp"
+#include "support/session_rig.hpp"
 
 namespace espalier::testing_support {
 
@@ -75,11 +73,11 @@ class LogitsCopy final : public LogitsSink {
   std::int64_t columns_;
 };
 
-struct RigOptions {
+struct ModelRigOptions {
   std::string provider = "reference";
-  std::string optimizer;  ///< a plugin; empty: a GradientProbe in FP32
-  ConfigTable optimizer_options;
-  bool probe = false;  ///< a GradientProbe with the optimizer's precision
+  std::string optimizer;         ///< a plugin; empty: a GradientProbe in FP32
+  std::vector<std::string> set;  ///< further keys, as --set takes them: "optimizer.betas=[0.9, 0.95]"
+  bool probe = false;            ///< a GradientProbe with the optimizer's precision
   Recompute recompute = Recompute::none;
   bool split = false;
   double dropout = 0;
@@ -95,44 +93,32 @@ struct RigOptions {
 class Rig {
  public:
   /// @param folder  below tests/fixtures/model: "tiny_a/hf".
-  Rig(const std::string& folder, const RigOptions& options, const std::vector<Walk>& walks);
+  Rig(const std::string& folder, const ModelRigOptions& options, const std::vector<Walk>& walks);
   /// A model of a shape of its own, its weights from a seed.
-  Rig(const ModelShape& shape, const RigOptions& options, const std::vector<Walk>& walks);
+  Rig(const ModelShape& shape, const ModelRigOptions& options, const std::vector<Walk>& walks);
 
-  Executor& executor() { return *executor_; }
-  Optimizer& optimizer() { return *used_optimizer_; }
+  Executor& executor() { return rig_->executor(); }
+  Optimizer& optimizer() { return probe_ != nullptr ? *probe_ : rig_->session().optimizer(); }
   const ParameterList& parameters() const { return *parameters_; }
-  const RunFacts& facts() const { return services_.facts; }
-  DataParallel& data() { return *data_; }
-  Backend& backend() { return *backend_; }
-  TensorParallel& tensor() { return *tensor_; }
+  const RunFacts& facts() const { return facts_; }
+  DataParallel& data() { return rig_->data(); }
+  Backend& backend() { return rig_->backend(); }
+  TensorParallel& tensor() { return rig_->tensor(); }
   std::vector<float> state(const Parameter& parameter, std::string_view name) {
-    return gather_logical(parameter, name, data_->state(), executor_->parameters(), *backend_, *world_);
+    return gather_logical(parameter, name, data().state(), executor().parameters(), backend(), rig_->world());
   }
 
  private:
-  template <class Interface>
-  Owned<Interface> make(const std::string& plugin, const ConfigTable& options = {});
+  void build(const ModelShape& shape, const ModelRigOptions& options, const std::vector<Walk>& walks);
+  void replace_strategies(const ModelRigOptions& options, ExecutorSetup& setup);
 
-  void build(const ModelShape& shape, const RigOptions& options, const std::vector<Walk>& walks);
-  void make_groups(const RigOptions& options);
-  void make_strategies(const RigOptions& options);
-
-  PluginHost host_;
-  Services services_;
-  std::unique_ptr<ThreadPool> threads_;
-  std::vector<std::unique_ptr<ComponentHost>> hosts_;
-  std::vector<std::unique_ptr<ConfigTable>> tables_;
-  std::unique_ptr<Communicator> world_, tensor_group_, data_group_, pipeline_group_;
-  Owned<Optimizer> optimizer_;
-  std::unique_ptr<GradientProbe> probe_;
-  Optimizer* used_optimizer_ = nullptr;
-  Owned<Backend> backend_;
+  // What stands in for the recipe's: its stages need a block each, those of the doubles do not.
+  RunFacts facts_;
+  std::unique_ptr<ParameterList> parameters_;
   Owned<TensorParallel> tensor_;
   Owned<PipelineParallel> pipeline_;
-  Owned<DataParallel> data_;
-  std::unique_ptr<ParameterList> parameters_;
-  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<SessionRig> rig_;
+  std::unique_ptr<GradientProbe> probe_;
 };
 
 /// What one step over the batch of fwd_bwd.safetensors gives.
@@ -145,7 +131,7 @@ struct Outcome {
 
 /// Runs the two samples of tests/fixtures/model/<model>/fwd_bwd.safetensors in micro-batches of a size, shared out over
 /// the data group.
-Outcome run_forward_backward(const std::string& model, const RigOptions& options, std::int64_t samples_per_batch);
+Outcome run_forward_backward(const std::string& model, const ModelRigOptions& options, std::int64_t samples_per_batch);
 /// Expects the float64 truth, within the tolerances that the fixture's README advises.
 void expect_truth(const std::string& model, const Outcome& outcome);
 void expect_equal_bits(const Outcome& a, const Outcome& b);

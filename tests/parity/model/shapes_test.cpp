@@ -34,8 +34,8 @@ class Shapes : public ::testing::TestWithParam<std::tuple<Switches, std::string>
     shape.tied_head = switches.tied_head;
     return shape;
   }
-  RigOptions options() const {
-    RigOptions options;
+  ModelRigOptions options() const {
+    ModelRigOptions options;
     options.provider = std::get<1>(GetParam());
     return options;
   }

@@ -1,5 +1,7 @@
 // Steps of AdamW against the float64 truth: parameters, losses and norms in FP32, and the curves in BF16 and over 200
 // steps.
+#include <iomanip>
+#include <sstream>
 #include <tuple>
 
 #include "parity/model/rig.hpp"
@@ -55,8 +57,8 @@ void expect_parameters(Rig& rig, const SafetensorsFile& truth, int after) {
 class Training : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
  protected:
   std::string model() const { return std::get<0>(GetParam()); }
-  RigOptions options(const std::string& optimizer) const {
-    RigOptions options;
+  ModelRigOptions options(const std::string& optimizer) const {
+    ModelRigOptions options;
     options.provider = std::get<1>(GetParam());
     options.optimizer = optimizer;
     return options;
@@ -98,11 +100,12 @@ TEST_P(Training, EachHyperParameterMatters) {
   for (const Variant& variant : variants) {
     const auto found = facts["variants"].find(variant.name);
     ASSERT_NE(found, facts["variants"].end()) << variant.name;
-    RigOptions with_hyper_parameters = options("optim_fp32");
-    auto& values = with_hyper_parameters.optimizer_options.values;
-    values["weight_decay"] = {variant.weight_decay, {}};
-    values["eps"] = {variant.eps, {}};
-    values["betas"] = {ConfigValue::Array{{variant.beta1, {}}, {variant.beta2, {}}}, {}};
+    ModelRigOptions with_hyper_parameters = options("optim_fp32");
+    std::ostringstream decay, eps, betas;
+    decay << "optimizer.weight_decay=" << std::setprecision(17) << variant.weight_decay;
+    eps << "optimizer.eps=" << std::setprecision(17) << variant.eps;
+    betas << "optimizer.betas=[" << std::setprecision(17) << variant.beta1 << ", " << variant.beta2 << "]";
+    with_hyper_parameters.set = {decay.str(), eps.str(), betas.str()};
     Rig rig(model() + "/hf", with_hyper_parameters, {walk});
     for (int s = 1; s <= 10; ++s) {
       TokenBatches batches(rows(tokens, 2 * (s - 1), 2), tokens.shape.back(), 2);
@@ -116,7 +119,7 @@ TEST_P(Training, EachHyperParameterMatters) {
 }
 
 /// Ten steps in 16 bits: all activations are rounded, so the wider bounds that the fixture's README advises hold.
-void expect_near_float64(const std::string& model, const RigOptions& options) {
+void expect_near_float64(const std::string& model, const ModelRigOptions& options) {
   const SafetensorsFile truth(model_fixture(model + "/adamw.safetensors"));
   const nlohmann::json facts = read_json_fixture(model + "/adamw.json");
   const FileTensor& tokens = truth.at("batches");
@@ -150,7 +153,7 @@ TEST_P(Curve, TwoHundredStepsFollowFloat64) {
   const SafetensorsFile file(model_fixture("tiny_a/curve200_tokens.safetensors"));
   const std::vector<std::int64_t> tokens = read_i64(file.tensors().front());
   const Walk walk{Mode::train, 4, 32, 2};
-  RigOptions options;
+  ModelRigOptions options;
   options.provider = GetParam();
   options.optimizer = "optim_fp32";
   Rig rig("tiny_a/hf", options, {walk});

@@ -28,7 +28,8 @@ std::vector<MatrixCase> whole_matrix();
 /// stages, ZeRO stage, schedule, sequence parallelism, tie and micro-batches meet.
 std::vector<MatrixCase> fast_matrix();
 
-/// Runs the cases on the first ranks of an 8-rank world and compares all with one rank, and classes to the bit.
+/// Runs the cases on the first ranks of an 8-rank world and compares all with one rank (cases X03, X13), and classes to
+/// the bit.
 void run_matrix(const std::vector<MatrixCase>& cases);
 
 }  // namespace espalier::testing_support

@@ -36,8 +36,8 @@ class TopologyTest : public ::testing::Test {
   static void SetUpTestSuite() { world_ = make_world_communicator().release(); }
   static void TearDownTestSuite() { delete std::exchange(world_, nullptr); }
 
-  RigOptions options(const Topology& topology) const {
-    RigOptions options;
+  ModelRigOptions options(const Topology& topology) const {
+    ModelRigOptions options;
     options.world = world_;
     options.grid.tensor = topology.tensor;
     options.grid.pipeline = topology.pipeline;
@@ -69,7 +69,7 @@ TEST_F(TopologyTest, EveryGradientIsTheTruth) {
 
 TEST_F(TopologyTest, HalvesAreTheWholeToTheBit) {
   for_each([&](const Topology& topology) {
-    RigOptions split = options(topology);
+    ModelRigOptions split = options(topology);
     split.split = true;
     expect_equal_bits(run_forward_backward("tiny_b", options(topology), 1), run_forward_backward("tiny_b", split, 1));
   });
@@ -79,7 +79,7 @@ TEST_F(TopologyTest, RecomputationChangesNoBit) {
   for_each([&](const Topology& topology) {
     const Outcome plain = run_forward_backward("tiny_b", options(topology), 1);
     for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
-      RigOptions again = options(topology);
+      ModelRigOptions again = options(topology);
       again.recompute = recompute;
       expect_equal_bits(plain, run_forward_backward("tiny_b", again, 1));
     }
@@ -87,11 +87,11 @@ TEST_F(TopologyTest, RecomputationChangesNoBit) {
 }
 
 TEST_F(TopologyTest, DropoutDoesNotDependOnWhoComputes) {
-  RigOptions alone;
+  ModelRigOptions alone;
   alone.dropout = 0.25;
   const Outcome one = run_forward_backward("tiny_b", alone, 1);
   for_each([&](const Topology& topology) {
-    RigOptions several = options(topology);
+    ModelRigOptions several = options(topology);
     several.dropout = 0.25;
     const Outcome many = run_forward_backward("tiny_b", several, 1);
     EXPECT_NEAR(many.loss, one.loss, 5e-6);
@@ -139,7 +139,7 @@ TEST_F(TopologyTest, TensorRanksDecodeTheSameTokens) {
 
 TEST_F(TopologyTest, ZeroStagesAreEqualToTheBit) {
   for_each([&](const Topology& topology) {
-    RigOptions stage0 = options(topology);
+    ModelRigOptions stage0 = options(topology);
     stage0.zero_stage = 0;
     expect_equal_bits(run_forward_backward("tiny_b", options(topology), 1), run_forward_backward("tiny_b", stage0, 1));
   });

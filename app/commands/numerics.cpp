@@ -119,7 +119,8 @@ void take_model(Recipe& recipe, const ModelShape& shape, std::int64_t seq) {
   model.heads = shape.heads;
   model.ffn = shape.ffn;
   model.vocab_size = shape.vocab;
-  model.seq_length = shape.positions > 0 ? shape.positions : seq;
+  model.seq_length = seq;
+  model.positions = shape.positions;
   model.position = shape.positions > 0 ? Positions::learned : Positions::alibi;
   model.embedding_norm = shape.embedding_norm;
   model.tied_head = shape.tied_head;

@@ -15,6 +15,15 @@ void fill_model(Tables& tables, Recipe& recipe) {
   model.vocab_size = tables.integer("model.vocab_size");
   model.seq_length = tables.integer("model.seq_length");
   model.position = tables.string("model.position") == "learned" ? Positions::learned : Positions::alibi;
+  if (model.position == Positions::learned) {
+    model.positions = tables.integer("model.positions", model.seq_length);
+    if (tables.given("model.positions") && model.positions < model.seq_length) {
+      tables.complain("model.positions", fmt::format("{} learned positions are too few for samples of {} tokens",
+                                                     model.positions, model.seq_length));
+    }
+  } else if (tables.given("model.positions")) {
+    tables.complain("model.positions", "is for position = \"learned\"; ALiBi has no table");
+  }
   model.embedding_norm = tables.boolean("model.embedding_norm");
   model.tied_head = tables.boolean("model.tied_head");
   model.attention_dropout = tables.number("model.attention_dropout");

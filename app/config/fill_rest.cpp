@@ -37,6 +37,7 @@ void fill_rest(Tables& tables, Recipe& recipe) {
   train.exit_interval = tables.integer("train.exit_interval");
   train.nan_policy = tables.string("train.nan_policy") == "stop" ? NanPolicy::stop : NanPolicy::skip;
   train.max_skipped = tables.integer("train.max_skipped");
+  train.eod_mask_loss = tables.boolean("train.eod_mask_loss");
   train.threads = static_cast<int>(tables.integer("train.threads"));
   train.weight_decay = {tables.strings("train.no_weight_decay"), tables.strings("train.weight_decay_also")};
 
@@ -62,6 +63,12 @@ void fill_rest(Tables& tables, Recipe& recipe) {
   checkpoint.save = tables.string("checkpoint.save", recipe.run_dir + "/checkpoints");
   checkpoint.load = tables.string("checkpoint.load", "auto");
   checkpoint.load_optimizer = tables.string("checkpoint.load_optimizer", "strict");
+  checkpoint.load_model = tables.string("checkpoint.load_model", "");
+  if (!checkpoint.load_model.empty() && checkpoint.load != "auto") {
+    tables.complain("checkpoint.load_model",
+                    "is where to start when checkpoint.load = \"auto\" finds nothing, but load is \"" +
+                        checkpoint.load + "\"; give one of the two");
+  }
   checkpoint.save_interval = tables.integer("checkpoint.save_interval");
   checkpoint.keep = tables.integer("checkpoint.keep");
   checkpoint.async = tables.boolean("checkpoint.async");
@@ -74,7 +81,8 @@ void fill_rest(Tables& tables, Recipe& recipe) {
 
   recipe.debug = {tables.boolean("debug.check_collectives"), tables.number("debug.collective_timeout")};
 
-  for (const char* key : {"run.dir", "checkpoint.save", "checkpoint.load", "log.file", "log.metrics"}) {
+  for (const char* key :
+       {"run.dir", "checkpoint.save", "checkpoint.load", "checkpoint.load_model", "log.file", "log.metrics"}) {
     if (tables.given(key) && tables.string(key).empty()) tables.complain(key, "expected a path, found \"\"");
   }
 }

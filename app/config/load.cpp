@@ -9,6 +9,7 @@
 #include "espalier/error.hpp"
 #include "espalier/plugin.hpp"
 #include "host/plugin_host.hpp"
+#include "text/completions_dataset.hpp"
 #include "text/tokenizers/open.hpp"
 
 namespace espalier::app {
@@ -22,6 +23,7 @@ bool check_choice(PluginChoice& choice, Tables& tables, Recipe& recipe, const Op
   std::span<const OptionSpec> specs;
   if (is_built_in(choice)) {
     if (choice.kind == kKind<Tokenizer>) specs = tokenizer_options(choice.plugin);
+    if (choice.kind == kKind<Dataset>) specs = dataset_options(choice.plugin);
   } else {
     try {
       specs = options_of(choice, recipe.plugin_search_path);
@@ -64,7 +66,9 @@ bool check_override(const std::string& family, const std::string& provider, Tabl
 
 bool is_built_in(const PluginChoice& choice) {
   if (choice.kind == kKind<Backend>) return choice.plugin == kBuiltInBackend;
-  if (choice.kind == kKind<Dataset>) return choice.plugin == kBuiltInDataset;
+  if (choice.kind == kKind<Dataset>) {
+    return choice.plugin == kBuiltInDataset || !dataset_options(choice.plugin).empty();
+  }
   if (choice.kind == kKind<Tokenizer>) {
     return choice.plugin == kBuiltInTokenizer || !tokenizer_options(choice.plugin).empty();
   }

@@ -38,7 +38,7 @@ std::int64_t count_parameters(const ModelSection& model) {
   const std::int64_t mlp = 2 * h * f + f + h;
   std::int64_t count = model.layers * (norms + attention + mlp) + model.vocab_size * h + 2 * h;  // and the final norm
   if (model.embedding_norm) count += 2 * h;
-  if (model.position == Positions::learned) count += model.seq_length * h;
+  if (model.position == Positions::learned) count += model.positions * h;
   if (!model.tied_head) count += model.vocab_size * h;
   return count;
 }
@@ -52,7 +52,7 @@ ModelShape shape_of(const ModelSection& model) {
   shape.vocab = model.vocab_size;
   shape.tokenizer_vocab = model.vocab_size;
   shape.seq_length = model.seq_length;
-  shape.positions = model.position == Positions::learned ? model.seq_length : 0;
+  shape.positions = model.position == Positions::learned ? model.positions : 0;
   shape.embedding_norm = model.embedding_norm;
   shape.tied_head = model.tied_head;
   shape.attention_dropout = model.attention_dropout;

@@ -50,6 +50,7 @@ struct ModelSection {
   std::int64_t ffn = 0;         ///< default 4 · hidden
   std::int64_t vocab_size = 0;  ///< logical rows of the embedding
   std::int64_t seq_length = 0;
+  std::int64_t positions = 0;  ///< rows of learned positions; default seq_length; 0 with ALiBi
   Positions position = Positions::alibi;
   bool embedding_norm = true;
   bool tied_head = true;
@@ -84,6 +85,7 @@ struct TrainSection {
   std::int64_t exit_interval = 0;    ///< stop, with the state saved, after a step divisible by this; 0: never
   NanPolicy nan_policy = NanPolicy::skip;
   std::int64_t max_skipped = 0;  ///< consecutive skipped steps before the run ends with exit code 7; 0: no limit
+  bool eod_mask_loss = false;        ///< what follows an end-of-document id does not count in the loss
   int threads = 0;               ///< compute threads of a rank; 0: the rank's share of the allowed cores
   DecayRules weight_decay;
 };
@@ -110,6 +112,7 @@ struct CheckpointSection {
   std::string save;                ///< folder; default run.dir/checkpoints
   std::string load = "auto";       ///< "auto": newest in `save` if there is one; "none"; or a path
   std::string load_optimizer;      ///< "strict", "convert" or "skip"
+  std::string load_model;          ///< weights where "auto" finds no checkpoint; "": initial ones
   std::int64_t save_interval = 0;  ///< steps; 0: only at the end and when interrupted
   std::int64_t keep = 0;           ///< newest ones kept; 0: all
   bool async = true;

@@ -34,6 +34,7 @@ constexpr OptionSpec kModel[] = {
     {"seq_length", integer, nullptr, "tokens of a sample", 1, 1e7},
     {"position", string, "\"alibi\"", "positions: ALiBi as BLOOM, or a learned table as GPT-2", kNone, kAny,
      "alibi|learned"},
+    {"positions", integer, "", "rows of the learned table; default seq_length", 1, 1e7},
     {"embedding_norm", boolean, "true", "LayerNorm after the word embedding (BLOOM)"},
     {"tied_head", boolean, "true", "the output layer shares the word embedding"},
     {"attention_dropout", number, "0.0", "probability of dropping an attention weight (BLOOM: 0.1)", 0, 0.999},
@@ -88,6 +89,8 @@ constexpr OptionSpec kTrain[] = {
     {"nan_policy", string, "\"skip\"", "a step whose gradient is not finite: skip it, or stop", kNone, kAny,
      "skip|stop"},
     {"max_skipped", integer, "50", "consecutive skipped steps before the run stops; 0: no limit", 0, 1e9},
+    {"eod_mask_loss", boolean, "false",
+     "the token that follows an end-of-document id does not count in the loss (in training and evaluation)"},
     {"exit_duration_in_mins", number, "0.0", "save and stop after this time (minutes); 0: never", 0, 1e9},
     {"exit_interval", integer, "0", "save and stop after a step that is a multiple of this; 0: never", 0, 1e9},
     {"threads", integer, "0", "compute threads of a rank; 0: its share of the allowed cores", 0, 4096},
@@ -98,7 +101,7 @@ constexpr OptionSpec kTakesPlugin[] = {
 };
 
 constexpr OptionSpec kTakesDataset[] = {
-    {"plugin", string, nullptr, "where samples come from: a plugin, or \"synthetic\""},
+    {"plugin", string, nullptr, "where samples come from: a plugin, \"completions\" (pairs of prompt and completion), or \"synthetic\""},
 };
 
 constexpr OptionSpec kTakesTokenizer[] = {
@@ -149,6 +152,9 @@ constexpr OptionSpec kCheckpoint[] = {
     {"load_optimizer", string, "\"strict\"",
      "optimizer state of another optimizer: refuse, convert what fits, or start without", kNone, kAny,
      "strict|convert|skip"},
+    {"load_model", string, "",
+     "weights to start from where load = \"auto\" finds no checkpoint: a Hugging Face folder, or a checkpoint's; the "
+     "optimizer's state starts anew"},
 };
 
 constexpr OptionSpec kLog[] = {

@@ -16,8 +16,8 @@ std::string converted_recipe(const ModelShape& shape, const std::string& origin,
       "\"constant\"\n\n"
       "[optimizer]\nplugin = \"optim_fp32\"\n\n[data]\nplugin = \"synthetic\"\n{}",
       toml_string(origin), shape.layers, shape.hidden, shape.heads, shape.ffn, shape.vocab, shape.seq_length,
-      shape.positions > 0 ? "position = \"learned\"\n" : "", shape.embedding_norm, shape.tied_head,
-      shape.attention_dropout, shape.hidden_dropout, shape.norm_eps,
+      shape.positions > 0 ? fmt::format("position = \"learned\"\npositions = {}\n", shape.positions) : "",
+      shape.embedding_norm, shape.tied_head, shape.attention_dropout, shape.hidden_dropout, shape.norm_eps,
       tokenizer.empty() ? "" : "\n[tokenizer]\n" + tokenizer);
 }
 

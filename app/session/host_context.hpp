@@ -4,6 +4,7 @@
 #include <string>
 
 #include "espalier/host.hpp"
+#include "espalier/tokenizer.hpp"
 
 namespace espalier::app {
 
@@ -13,6 +14,7 @@ struct Services {
   RunFacts facts;
   ThreadPool* threads = nullptr;
   Backend* backend = nullptr;
+  const Tokenizer* tokenizer = nullptr;  ///< for what is built in: plugins have no way to ask
   Communicator* groups[4] = {};  ///< by Group
 };
 
@@ -27,6 +29,8 @@ class ComponentHost final : public HostContext {
   Communicator& communicator(Group group) override;
   ThreadPool& threads() override { return *services_.threads; }
   Backend& backend() override;
+  /// Null where the run has no text.
+  const Tokenizer* tokenizer() const { return services_.tokenizer; }
 
  private:
   std::string name_;

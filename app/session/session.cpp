@@ -6,6 +6,7 @@
 #include "session/overrides.hpp"
 #include "session/threads_per_rank.hpp"
 #include "telemetry/log.hpp"
+#include "text/document_ends.hpp"
 #include "train/phase.hpp"
 
 namespace espalier::app {
@@ -101,8 +102,17 @@ void Session::make_text(PluginHost& host, const Needs& needs) {
                                     tokenizer_->fingerprint()));
     }
     services_.facts.model.tokenizer_vocab = ids;
+    services_.tokenizer = tokenizer_.get();
   });
-  if (needs.data) dataset_ = make<Dataset>(host, recipe_.data);
+  if (!needs.data) return;
+  dataset_ = make<Dataset>(host, recipe_.data);
+  if (!recipe_.train.eod_mask_loss) return;
+  phase(world_, [&] {
+    if (tokenizer_->end_of_document() < 0) {
+      throw ConfigError("train.eod_mask_loss: tokenizer " + tokenizer_->fingerprint() + " has no end-of-document id");
+    }
+    masked_dataset_ = without_document_starts(*dataset_, tokenizer_->end_of_document());
+  });
 }
 
 void Session::make_model() {

@@ -51,7 +51,7 @@ class Session {
   /// Only with Needs::text.
   Tokenizer& tokenizer() { return *tokenizer_; }
   /// Only with Needs::data.
-  Dataset& dataset() { return *dataset_; }
+  Dataset& dataset() { return masked_dataset_ ? *masked_dataset_ : *dataset_; }
   const ParameterList& parameters() const { return *parameters_; }
   Executor& executor() { return *executor_; }
   /// What the executor was made of: another one may be made of it with a part replaced.
@@ -86,6 +86,7 @@ class Session {
   std::unique_ptr<NamedData> named_data_;  ///< around data_parallel_, for the check
   Owned<Tokenizer> tokenizer_;
   Owned<Dataset> dataset_;
+  std::unique_ptr<Dataset> masked_dataset_;  ///< with train.eod_mask_loss
   std::unique_ptr<ParameterList> parameters_;
   ExecutorSetup setup_;
   std::unique_ptr<Executor> executor_;

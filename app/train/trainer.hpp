@@ -50,6 +50,7 @@ class Trainer {
   void start_or_resume();
   void initialise_weights();
   void load(const std::filesystem::path& folder, const std::string& note);
+  void start_from(const std::filesystem::path& folder);
   void open_monitors(bool resumed);
   void report_start();
 

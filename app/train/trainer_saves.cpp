@@ -8,6 +8,7 @@
 
 #include "checkpoint/reader.hpp"
 #include "checkpoint/store.hpp"
+#include "interop/huggingface.hpp"
 #include "model/initialise.hpp"
 #include "telemetry/log.hpp"
 #include "train/phase.hpp"
@@ -25,16 +26,23 @@ LoadOptimizer parse_policy(const std::string& text) {
 
 void Trainer::start_or_resume() {
   const CheckpointStore store(recipe_.checkpoint.save);
+  const CheckpointSection& checkpoint = recipe_.checkpoint;
   std::optional<CheckpointStore::Found> found;
+  std::filesystem::path weights;  // of another run or program
   phase(session_.world(), [&] {
-    if (recipe_.checkpoint.load == "auto") {
+    if (checkpoint.load == "auto") {
       found = store.newest();
-    } else if (recipe_.checkpoint.load != "none") {
-      found = find_checkpoint(recipe_.checkpoint.load);
+      if (!found) weights = checkpoint.load_model;
+    } else if (is_huggingface_folder(checkpoint.load)) {
+      weights = checkpoint.load;
+    } else if (checkpoint.load != "none") {
+      found = find_checkpoint(checkpoint.load);
     }
   });
   if (found) {
     load(found->path, found->note);
+  } else if (!weights.empty()) {
+    start_from(weights);
   } else {
     initialise_weights();
   }
@@ -71,6 +79,40 @@ DataOrder Trainer::data_order(const Manifest& saved) const {
   order.continues = !text.empty() && error == std::errc() && end == text.data() + text.size() &&
                     session_.dataset().continues(fingerprint, saved.train.samples);
   return order;
+}
+
+void Trainer::start_from(const std::filesystem::path& folder) {
+  std::unique_ptr<HuggingFaceFolder> source;
+  std::string name = folder.string();
+  phase(session_.world(), [&] {
+    if (is_huggingface_folder(folder)) {
+      source = std::make_unique<HuggingFaceFolder>(folder);
+      const ModelShape& model = session_.facts().model;
+      if (const std::string text = model_mismatch(model, source->shape()); !text.empty()) {
+        throw IoError(folder.string() + ": " + text);
+      }
+      if (source->shape().vocab < model.tokenizer_vocab) {
+        throw IoError(fmt::format("{}: has {} rows for ids, the recipe's tokenizer has {} ids: the model is of another "
+                                  "tokenizer (tokenizer.file)",
+                                  folder.string(), source->shape().vocab, model.tokenizer_vocab));
+      }
+      source->check(session_.parameters(), model.tokenizer_vocab);
+      return;
+    }
+    const CheckpointStore::Found found = find_checkpoint(folder.string());
+    const CheckpointReader reader(found.path);
+    reader.require_model(session_.facts().model);
+    reader.load(session_.parameters().all(), session_.executor().parameters(), session_.data_parallel().state(),
+                LoadOptimizer::skip, session_.backend().device(), session_.stream());
+    name = found.path.string();
+  });
+  if (source) {
+    load_weights(*source, session_.executor().parameters(), session_.data_parallel(), session_.backend());
+  } else {
+    session_.data_parallel().refresh(session_.stream());
+    session_.backend().device().wait(session_.stream());
+  }
+  log(LogLevel::info, "checkpoint", fmt::format("weights of {}; the optimizer's state starts anew", name));
 }
 
 void Trainer::load(const std::filesystem::path& folder, const std::string& note) {

@@ -257,7 +257,7 @@ TEST(Parameters, CountsArePublishedOnes) {
   model.ffn = 3072;
   model.heads = 12;
   model.vocab_size = 50257;
-  model.seq_length = 1024;
+  model.seq_length = model.positions = 1024;
   model.position = Positions::learned;
   model.embedding_norm = false;
   EXPECT_EQ(count_parameters(model), 124'439'808);

@@ -9,6 +9,8 @@
 #include "checkpoint/store.hpp"
 #include "commands/commands.hpp"
 #include "config/open.hpp"
+#include "config/toml.hpp"
+#include "interop/byte_tokenizer_files.hpp"
 #include "interop/checkpoint_weights.hpp"
 #include "interop/checkpoint_writer.hpp"
 #include "interop/converted_recipe.hpp"
@@ -18,7 +20,9 @@
 #include "program.hpp"
 #include "session/builtins.hpp"
 #include "session/lost_file.hpp"
+#include "text/byte_tokenizer.hpp"
 #include "text/progress.hpp"
+#include "text/tokenizers/open.hpp"
 #include "train/stop.hpp"
 
 namespace espalier::app {
@@ -121,6 +125,26 @@ std::vector<fs::path> companions(const Args& args, const Source& source) {
   return files;
 }
 
+/// The tokenizer among the files that travel along; null where there is none that this program reads, which a line on
+/// standard error explains: the weights do not depend on it.
+std::unique_ptr<Tokenizer> tokenizer_among(const std::vector<fs::path>& files, std::int64_t rows) {
+  const auto file = std::ranges::find_if(
+      files, [](const fs::path& path) { return path.filename() == "tokenizer.json" || path.extension() == ".model"; });
+  if (file == files.end()) return nullptr;
+  std::unique_ptr<Tokenizer> tokenizer;
+  try {
+    tokenizer = open_tokenizer_file(file->string());
+  } catch (const Error& error) {
+    std::cerr << error.what() << "; the file travels along unread\n";
+    return nullptr;
+  }
+  if (tokenizer->vocab_size() > rows) {
+    throw IoError(fmt::format("{}: has {} ids, the model {} rows for them: another model's tokenizer (--tokenizer)",
+                              file->string(), tokenizer->vocab_size(), rows));
+  }
+  return tokenizer;
+}
+
 /// The type all weights of the source share; FP32 where they differ.
 DType common_type(const WeightSource& source, const ParameterList& parameters) {
   const DType first = source.dtype_of(parameters[0]);
@@ -166,10 +190,17 @@ void to_huggingface(const Args& args, const Source& source) {
   what.vocab = tokenizer_rows && shape.tokenizer_vocab > 0 ? std::min(shape.tokenizer_vocab, shape.vocab) : shape.vocab;
   if (source.folder) what.config = source.folder->config().text;
   what.companions = companions(args, source);
+  if (const auto tokenizer = tokenizer_among(what.companions, what.vocab)) {
+    if (what.config.empty()) what.ids.end = tokenizer->end_of_document();
+  } else if (what.companions.empty() && source.checkpoint &&
+             tokenizer_plugin_of(source.checkpoint->manifest().recipe) == kBuiltInTokenizer) {
+    what.made = byte_tokenizer_files();
+    what.ids = {-1, ByteTokenizer::kEndOfDocument, ByteTokenizer::kPadding};
+  }
   const std::int64_t bytes = export_bytes(parameters, what);
   Advance advance(what.folder.string(), bytes);
   const WrittenModel written = write_huggingface(weights, parameters, what, advance);
-  report(what.folder.string(), written, name_of(what.dtype), what.companions.size());
+  report(what.folder.string(), written, name_of(what.dtype), what.companions.size() + what.made.size());
 }
 
 /// The model a recipe names must be the one that is read; its vocabulary may have more rows.
@@ -186,6 +217,18 @@ void use_recipe(const Args& args, const HuggingFaceFolder& folder, CheckpointImp
   folder.check(ParameterList(what.shape), what.shape.tokenizer_vocab);
 }
 
+/// [tokenizer] of a converted checkpoint: the copy that lies in it.
+std::string tokenizer_section(const CheckpointImport& what) {
+  const bool json =
+      std::ranges::any_of(what.companions, [](const fs::path& file) { return file.filename() == "tokenizer.json"; });
+  const auto model =
+      std::ranges::find_if(what.companions, [](const fs::path& file) { return file.extension() == ".model"; });
+  const fs::path name = json ? fs::path("tokenizer.json") : model->filename();
+  const fs::path file = fs::absolute(what.folder).lexically_normal() / CheckpointStore::name_of(0) / name;
+  return fmt::format("plugin = \"{}\"\nfile = {}\n", json ? kHuggingFaceTokenizer : kSentencePieceTokenizer,
+                     toml_string(file.string()));
+}
+
 void to_checkpoint(const Args& args, const Source& source) {
   CheckpointImport what;
   what.folder = args.string("TO");
@@ -198,7 +241,13 @@ void to_checkpoint(const Args& args, const Source& source) {
     what.shape = folder.shape();
     if (what.shape.seq_length == 0) what.shape.seq_length = args.integer("--seq-length");
     if (what.shape.seq_length < 1) throw ConfigError("command line: --seq-length: must be at least 1");
-    what.recipe = converted_recipe(what.shape, what.origin, "");
+    std::string table;
+    if (const auto tokenizer = tokenizer_among(what.companions, what.shape.vocab)) {
+      what.shape.tokenizer_vocab = tokenizer->vocab_size();
+      what.tokenizer = tokenizer->fingerprint();
+      table = tokenizer_section(what);
+    }
+    what.recipe = converted_recipe(what.shape, what.origin, table);
   }
   const ParameterList parameters(what.shape);
   Advance advance(what.folder.string(), parameters.count() * 4);

@@ -188,6 +188,7 @@ WrittenModel write_huggingface(const WeightSource& source, const ParameterList& 
   for (const std::filesystem::path& file : what.companions) {
     copy_synced(file, folder.temporary() / file.filename());
   }
+  for (const auto& [name, content] : what.made) write_synced(folder.temporary() / name, content);
   folder.publish();
   return written;
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct HuggingFaceExport {
   SpecialIds ids;
   std::string config;                             ///< config.json the model came with, or ""
   std::vector<std::filesystem::path> companions;  ///< files copied along: the tokenizer's
+  std::map<std::string, std::string> made;        ///< further files: name and content
 };
 
 struct WrittenModel {

@@ -14,7 +14,22 @@ constexpr const char* kNames[] = {"added_tokens.json", "chat_template.jinja",   
                                   "spiece.model",      "special_tokens_map.json", "tokenizer_config.json",
                                   "tokenizer.json",    "tokenizer.model",         "vocab.json"};
 
+std::shared_ptr<ConfigTable> tokenizer_table(const std::string& recipe) {
+  std::vector<ConfigProblem> problems;
+  const ConfigTable root = parse_toml(recipe, "", "checkpoint", problems);
+  const ConfigValue* value = root.find("tokenizer");
+  const auto* table = value == nullptr ? nullptr : std::get_if<std::shared_ptr<ConfigTable>>(&value->data);
+  return table == nullptr ? std::make_shared<ConfigTable>() : *table;
+}
+
 }  // namespace
+
+std::string tokenizer_plugin_of(const std::string& recipe) {
+  const std::shared_ptr<ConfigTable> table = tokenizer_table(recipe);
+  const ConfigValue* plugin = table->find("plugin");
+  const auto* name = plugin == nullptr ? nullptr : std::get_if<std::string>(&plugin->data);
+  return name == nullptr ? "" : *name;
+}
 
 std::vector<fs::path> tokenizer_files_in(const fs::path& folder) {
   std::vector<fs::path> files;
@@ -26,14 +41,10 @@ std::vector<fs::path> tokenizer_files_in(const fs::path& folder) {
 }
 
 std::vector<fs::path> tokenizer_files_of(const std::string& recipe) {
-  std::vector<ConfigProblem> problems;
-  const ConfigTable root = parse_toml(recipe, "", "checkpoint", problems);
-  const ConfigValue* value = root.find("tokenizer");
-  const auto* table = value == nullptr ? nullptr : std::get_if<std::shared_ptr<ConfigTable>>(&value->data);
+  const std::shared_ptr<ConfigTable> table = tokenizer_table(recipe);
   std::vector<fs::path> files;
-  if (table == nullptr) return files;
   std::error_code error;
-  for (const auto& [key, option] : (*table)->values) {
+  for (const auto& [key, option] : table->values) {
     const auto* text = std::get_if<std::string>(&option.data);
     if (text == nullptr || key == "plugin" || !fs::is_regular_file(*text, error)) continue;
     files = tokenizer_files_in(fs::path(*text).parent_path());

@@ -13,4 +13,7 @@ std::vector<std::filesystem::path> tokenizer_files_in(const std::filesystem::pat
 /// lies beside it under a name of transformers. Paths that do not exist any more are left out.
 std::vector<std::filesystem::path> tokenizer_files_of(const std::string& recipe);
 
+/// The name of the plugin that the recipe of a checkpoint has for its tokenizer.
+std::string tokenizer_plugin_of(const std::string& recipe);
+
 }  // namespace espalier::app

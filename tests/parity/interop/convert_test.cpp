@@ -12,6 +12,7 @@
 #include "interop/safetensors.hpp"
 #include "model/parameters.hpp"
 #include "support/trainer_job.hpp"
+#include "text/tokenizers/open.hpp"
 #include "unit/text/files.hpp"
 
 namespace espalier::testing_support {
@@ -112,16 +113,46 @@ TEST(Convert, SixteenBitsAndShardsOfTheFixture) {
 TEST(Convert, TokenizerFilesTravelAlong) {
   const Folder work;
   fs::copy(kModels / "tiny_a/hf", work.file("hf"));
-  for (const char* name : {"tokenizer.json", "special_tokens_map.json", "training_args.json"}) {
+  for (const char* name : {"vocab.json", "special_tokens_map.json", "training_args.json"}) {
     std::ofstream(fs::path(work.file("hf")) / name) << "{}";
   }
   EXPECT_THAT(convert(work.file("hf"), work.file("checkpoints")).text, HasSubstr("2 tokenizer files"));
-  EXPECT_TRUE(fs::exists(work.file("checkpoints/step_0/tokenizer.json")));
+  EXPECT_TRUE(fs::exists(work.file("checkpoints/step_0/vocab.json")));
   ASSERT_EQ(convert(work.file("checkpoints"), work.file("back")).code, 0);
   EXPECT_TRUE(fs::exists(work.file("back/special_tokens_map.json")));
   EXPECT_FALSE(fs::exists(work.file("back/training_args.json")));
   EXPECT_THAT(convert(work.file("checkpoints"), work.file("x"), "--tokenizer " + quoted(work.path())).text,
               HasSubstr("has no tokenizer.json"));
+}
+
+std::string greedy(const std::string& checkpoint) {
+  return cli_test::run(std::string(TRAINER_EXE) + " generate --checkpoint " + quoted(checkpoint) +
+                       " --prompt 'h\u00e9' --tokens 12 --greedy --ignore-end 2>/dev/null")
+      .text;
+}
+
+// Bytes as ids become a byte-level BPE without merges, which opens everywhere, and with which the way back can
+// generate.
+TEST(Convert, TheTokenizerOfBytesGoesAlongAsAFile) {
+  TrainerJob job("convert_bytes");
+  job.set("train.train_iters", "3").set("data.plugin", "\"synthetic\"");
+  job.expect(0);
+  const Folder work;
+  EXPECT_THAT(convert(job.run_dir(), work.file("hf")).text, HasSubstr("2 tokenizer files"));
+  const auto tokenizer = app::open_tokenizer_file(work.file("hf/tokenizer.json"));
+  EXPECT_EQ(tokenizer->vocab_size(), 258);
+  EXPECT_EQ(tokenizer->end_of_document(), 256);
+  std::vector<std::int32_t> ids;
+  tokenizer->encode("h\u00e9 \n", ids);
+  EXPECT_EQ(ids, (std::vector<std::int32_t>{'h', 0xC3, 0xA9, ' ', '\n'}));
+  std::ifstream config(fs::path(work.file("hf")) / "config.json");
+  const auto json = nlohmann::json::parse(config);
+  EXPECT_EQ(json["eos_token_id"], 256);
+  EXPECT_EQ(json["vocab_size"], 258);
+  ASSERT_EQ(convert(work.file("hf"), work.file("back")).code, 0);
+  const std::string text = greedy(job.run_dir());
+  EXPECT_GT(text.size(), 8U);
+  EXPECT_EQ(greedy(work.file("back")), text);
 }
 
 // A model of 20 tensors of 4 MiB: what is read and written must not stay.

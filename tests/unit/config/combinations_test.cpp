@@ -144,6 +144,22 @@ TEST_F(Combinations, SettingsThatNothingUsesAreRefused) {
   EXPECT_THAT(refusal(file, {"train.lr_decay_style=constant", "train.min_lr=1e-5"}),
               HasSubstr("\"constant\" does not use it"));
   EXPECT_EQ(load(file, {"train.lr_decay_style=constant"}).train.rate.decay, RateDecay::constant);
+  EXPECT_THAT(refusal(file, {"checkpoint.load_model=hf", "checkpoint.load=none"}),
+              HasSubstr("checkpoint.load_model: is where to start when checkpoint.load = \"auto\" finds nothing"));
+  EXPECT_EQ(load(file, {"checkpoint.load_model=hf"}).checkpoint.load_model, "hf");
+}
+
+TEST_F(Combinations, LearnedPositionsReachOverTheSample) {
+  const std::string file = batch("global_batch_size = 8\nmicro_batch_size = 1");
+  EXPECT_EQ(shape_of(load(file).model).positions, 0);
+  const Recipe learned = load(file, {"model.position=learned"});
+  EXPECT_EQ(shape_of(learned.model).positions, learned.model.seq_length);
+  const std::string more = std::to_string(learned.model.seq_length + 3);
+  EXPECT_EQ(shape_of(load(file, {"model.position=learned", "model.positions=" + more}).model).positions,
+            learned.model.seq_length + 3);
+  EXPECT_THAT(refusal(file, {"model.position=learned", "model.positions=1"}),
+              HasSubstr("1 learned positions are too few"));
+  EXPECT_THAT(refusal(file, {"model.positions=" + more}), HasSubstr("ALiBi has no table"));
 }
 
 TEST_F(Combinations, ExpectedParametersAreCompared) {

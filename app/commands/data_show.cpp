@@ -71,6 +71,7 @@ struct OpenData {
     for (Communicator*& group : services.groups) group = alone.get();
     tokenizer = make<Tokenizer>(opened.recipe.tokenizer);
     services.facts.model.tokenizer_vocab = tokenizer->vocab_size();
+    services.tokenizer = tokenizer.get();
     dataset = make<Dataset>(opened.recipe.data);
   }
 };

@@ -1,6 +1,7 @@
 #include "ranks/guard/guarded_run.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -44,11 +45,11 @@ std::string GuardedEnd::events_of(const std::string& kind) const {
   return text;
 }
 
+// One folder for all ranks, and none that another job of this test has.
 GuardedRun::GuardedRun(Communicator& world, const std::string& name)
-    : world_(world), folder_(testing::TempDir() + "guard_" + std::to_string(world.size()) + "_" + name) {
-  app::phase(world_, [&] {
-    if (world_.rank() == 0) fs::remove_all(folder_);
-  });
+    : world_(world),
+      folder_(testing::TempDir() + "guard_" + gather_strings(world, std::to_string(::getpid())).front() + "_" + name) {
+  remove_folder();
   tables_["run"]["dir"] = "\"" + folder_ + "\"";
   tables_["plugins"]["search_path"] = "[\"" ESPALIER_PLUGIN_DIR "\"]";
   tables_["model"] = {{"layers", "2"}, {"hidden", "32"}, {"heads", "4"}, {"vocab_size", "259"}, {"seq_length", "24"}};
@@ -60,6 +61,14 @@ GuardedRun::GuardedRun(Communicator& world, const std::string& name)
   tables_["parallel.data"]["plugin"] = "\"parallel_zero\"";
   tables_["parallel.data"]["overlap"] = "false";  // damage done between steps must not be gathered away
   tables_["guard"]["interval"] = "1";
+}
+
+GuardedRun::~GuardedRun() { remove_folder(); }
+
+void GuardedRun::remove_folder() {
+  std::error_code ignored;
+  if (world_.rank() == 0) fs::remove_all(folder_, ignored);
+  fs::remove(recipe(), ignored);
 }
 
 GuardedRun& GuardedRun::set(const std::string& key, const std::string& value) {
@@ -75,16 +84,15 @@ GuardedRun& GuardedRun::after_step(std::int64_t step, std::function<void(app::Se
 }
 
 GuardedEnd GuardedRun::run() {
-  const std::string recipe = folder_ + "_" + std::to_string(world_.rank()) + ".toml";
   {
-    std::ofstream out(recipe);
+    std::ofstream out(recipe());
     for (const auto& [table, values] : tables_) {
       out << "[" << table << "]\n";
       for (const auto& [key, value] : values) out << key << " = " << value << "\n";
     }
   }
   app::RecipeRequest request;
-  request.file = recipe;
+  request.file = recipe();
   app::OpenRecipe opened = app::open_recipe(request, world_);
   app::Session session(world_, std::move(opened.recipe), *opened.plugins, {});
   GuardedEnd end;

@@ -28,6 +28,8 @@ class GuardedRun {
   /// BLOOM of 2 layers and hidden 32 on synthetic text, kernels_fused and optim_bf16, guard.interval = 1, in a folder
   /// of its own that is emptied.
   GuardedRun(Communicator& world, const std::string& name);
+  ~GuardedRun();
+  GuardedRun(GuardedRun&&) = default;
 
   /// As TrainerJob::set; on all ranks or on one.
   GuardedRun& set(const std::string& key, const std::string& value);
@@ -37,6 +39,9 @@ class GuardedRun {
   GuardedEnd run();
 
  private:
+  void remove_folder();
+  std::string recipe() const { return folder_ + "_" + std::to_string(world_.rank()) + ".toml"; }
+
   Communicator& world_;
   std::string folder_;
   std::map<std::string, std::map<std::string, std::string>> tables_;

@@ -40,8 +40,8 @@ run() { # NAME ARGUMENT...
 best_with=0 best_without=0
 for _ in 1 2 3; do
   with=$(run with) without=$(run without --no-cache)
-  best_with=$(awk -v a="$with" -v b="$best_with" 'BEGIN { print a > b ? a : b }')
-  best_without=$(awk -v a="$without" -v b="$best_without" 'BEGIN { print a > b ? a : b }')
+  best_with=$(awk -v a="$with" -v b="$best_with" 'BEGIN { print (a > b ? a : b) }')
+  best_without=$(awk -v a="$without" -v b="$best_without" 'BEGIN { print (a > b ? a : b) }')
 done
 cmp -s with.txt without.txt && same="the same text" || same="DIFFERENT TEXTS"
 awk -v a="$best_with" -v b="$best_without" -v n="$tokens" -v same="$same" \

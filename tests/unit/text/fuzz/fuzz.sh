@@ -24,6 +24,7 @@ case $name in
     for file in config_check config_default config_value config_view interfaces shape; do
       sources+=("$source/core/src/base/$file.cpp")
     done
+    sources+=("$source"/app/train/{batch,rate}_schedule.cpp "$source/app/model/parameters.cpp")
     libraries=(-lfmt -ltomlplusplus)
     for file in quickstart bloom-176b ablation/bf16; do
       { printf '\0'; grep -v '^include' "$source/configs/$file.toml"; } >"$work/corpus/$(basename $file)"
@@ -40,7 +41,7 @@ esac
 objects=()
 for file in "${sources[@]}"; do
   object=$work/$(basename "$file" .cpp).o
-  [ "$object" -nt "$file" ] || "$clang" "${flags[@]}" -c "$file" -o "$object"
+  "$clang" "${flags[@]}" -c "$file" -o "$object"  # always: a header may have changed
   objects+=("$object")
 done
 "$clang" "${flags[@]}" "${objects[@]}" "${libraries[@]}" -o "$work/fuzz_$name"

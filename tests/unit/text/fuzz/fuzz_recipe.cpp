@@ -9,6 +9,13 @@
 
 #include "config/load.hpp"
 #include "espalier/error.hpp"
+#include "text/tokenizers/open.hpp"
+
+/// Options of the built-in tokenizers, without the tokenizers themselves.
+std::span<const espalier::OptionSpec> espalier::app::tokenizer_options(std::string_view name) {
+  if (name == kHuggingFaceTokenizer) return kHuggingFaceOptions;
+  return {};
+}
 
 namespace {
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <iterator>
 #include <limits>
+#include <utility>
 
 #include "path_list.hpp"
 
@@ -224,8 +225,14 @@ void parse_rules(const ConfigView& config, DataOptions& options) {
     options.pad_id = static_cast<std::int32_t>(config.integer("pad_token"));
   }
   if (options.rules.sampling == Sampling::bigscience) {
-    for (const char* key : {"add_extra_token_to_sequence", "drop_last_partial_validation_sequence", "pad_token"}) {
-      if (config.given(key)) {
+    // The recipe that is saved with a checkpoint has every default in it: only what differs is a wish.
+    const std::pair<const char*, bool> asked[] = {
+        {"add_extra_token_to_sequence", !options.rules.extra_token},
+        {"drop_last_partial_validation_sequence", options.rules.keep_partial},
+        {"pad_token", config.has("pad_token")},
+    };
+    for (const auto& [key, differs] : asked) {
+      if (differs) {
         config.fail(key, "is a setting of sampling = \"megatron_core\"; bigscience has none of the kind");
       }
     }

@@ -75,6 +75,7 @@ INSTANTIATE_TEST_SUITE_P(
     Layouts, AnyLayout,
     ::testing::Values(
         Layout{"zero1", 2, {{"parallel.data.plugin", "\"parallel_zero\""}, {"parallel.data.stage", "1"}}},
+        Layout{"zero3", 2, {{"parallel.data.plugin", "\"parallel_zero\""}, {"parallel.data.stage", "3"}}},
         Layout{"tensor",
                2,
                {{"parallel.data.plugin", "\"parallel_zero\""},

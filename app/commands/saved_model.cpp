@@ -18,6 +18,7 @@ SavedModel::SavedModel(Communicator& world, const Request& request) {
     reader_ = std::make_unique<CheckpointReader>(found.path);
     recipe.file = (reader_->folder() / "recipe.toml").string();
     recipe.overrides = request.overrides;
+    recipe.any_replicas = request.any_world;
     if (request.any_world) {
       // In front of the user's own, which win.
       std::vector<std::string> layout = {"parallel.data.size=0"};

@@ -86,7 +86,10 @@ Recipe load_recipe(const RecipeRequest& request, const OptionsOf& options_of) {
   recipe.file = request.file;
   fill_model(tables, recipe);
   fill_grid(tables, request.world, recipe);
+  const Grid grid = recipe.grid;
+  if (request.any_replicas) recipe.grid.data = 1;
   fill_batch(tables, recipe);
+  recipe.grid = grid;
   fill_rate(tables, recipe);
   fill_rest(tables, recipe);
   check_decay(tables, recipe);

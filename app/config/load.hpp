@@ -17,6 +17,8 @@ struct RecipeRequest {
   /// A provider of kernels for another device than the CPU may be missing here, since the recipe is for another machine: its
   /// options stay unchecked, and Recipe::unchecked says so.
   bool device_elsewhere = false;
+  /// Nothing is trained: the batch sizes need not divide by the replicas of this world.
+  bool any_replicas = false;
 };
 
 /// What a table's plugin declares, for the check of its options. Called for plugins, not for what is built in.

@@ -47,7 +47,8 @@ StepBatch BatchSchedule::at(std::int64_t consumed) const {
   for (const MicroBatchStep& step : spec_.micro_batches) {
     if (step.global_batch <= batch.global_batch) batch.micro_batch = step.micro_batch;
   }
-  batch.micro_batches = batch.global_batch / (batch.micro_batch * data_);
+  // Below one only where nothing is trained: RecipeRequest::any_replicas.
+  batch.micro_batches = std::max<std::int64_t>(1, batch.global_batch / (batch.micro_batch * data_));
   return batch;
 }
 

@@ -98,6 +98,8 @@ const std::vector<Layout>& layouts() {
       // Weights in pieces, gathered for each layer.
       {1, 1, 2, "--set parallel.data.stage=3"},
       {2, 2, 2, "--set parallel.data.stage=3"},
+      // More replicas than the training batch of 4 micro-batches can be shared by.
+      {1, 1, 5, ""},
       // Two chunks a stage: the activations go round twice.
       {1, 2, 1, "--set parallel.pipeline.schedule=interleaved"},
   };

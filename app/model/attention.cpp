@@ -46,10 +46,11 @@ void attention_projection(const ModelContext& context, const Tokens& tokens, con
 
 void attention_output(const ModelContext& context, const Tokens& tokens, int layer,
                       const AttentionParameters& parameters, const View& src, const View& attended, const View& dst) {
-  const bool in_place = tokens.inside == tokens.outside;  // the product may lie where the sum will be
+  // The product may lie where the sum will be.
+  const bool in_place = tokens.inside == tokens.outside && context.partial() == dst.dtype;
   Temporary memory(*context.arena);
-  if (!in_place) memory.open(static_cast<std::size_t>(tokens.inside * dst.cols) * size_of(dst.dtype));
-  const View product = in_place ? dst : memory.matrix(tokens.inside, dst.cols, dst.dtype);
+  if (!in_place) memory.open(static_cast<std::size_t>(tokens.inside * dst.cols) * size_of(context.partial()));
+  const View product = in_place ? dst : memory.matrix(tokens.inside, dst.cols, context.partial());
   linear(context, attended, parameters.out_weight, {}, product);
   Border border(context, tokens);
   context.kernels.elementwise->bias_dropout_add(
@@ -99,8 +100,8 @@ void attention_backward_input(const ModelContext& context, const Tokens& tokens,
   }
   bias_backward(context, qkv_grad, parameters.qkv_bias, micro_batch);
 
-  Temporary memory(*context.arena, static_cast<std::size_t>(tokens.inside * src.cols) * element);
-  const View normed_grad = memory.matrix(tokens.inside, src.cols, context.working);
+  Temporary memory(*context.arena, static_cast<std::size_t>(tokens.inside * src.cols) * size_of(context.partial()));
+  const View normed_grad = memory.matrix(tokens.inside, src.cols, context.partial());
   linear_backward_input(context, qkv_grad, parameters.qkv_weight, normed_grad);
   Border border(context, tokens);
   norm_backward(context, border.enter(normed_grad, Pass::backward, meanwhile), src, parameters.norm_weight,

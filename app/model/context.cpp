@@ -9,6 +9,15 @@ View Border::scratch(const View& x, Region to) {
   return scratch_.matrix(rows, x.cols, x.dtype);
 }
 
+/// The sum in the working type.
+View Border::rounded(const View& sum) {
+  if (sum.dtype == context_.working) return sum;
+  rounded_.open(static_cast<std::size_t>(sum.elements()) * size_of(context_.working));
+  const View result = rounded_.matrix(sum.rows, sum.cols, context_.working);
+  context_.kernels.elementwise->add(sum, View{}, result, *context_.stream);
+  return result;
+}
+
 View Border::enter(const View& x, Pass pass) {
   return enter(x, pass, [] {});
 }
@@ -18,12 +27,12 @@ View Border::enter(const View& x, Pass pass, FunctionRef<void()> meanwhile) {
   const TensorParallel::Border border = context_.tensor->enter(x, to, pass, *context_.stream);
   meanwhile();
   context_.tensor->finish(border.request, *context_.stream);
-  return border.result;
+  return rounded(border.result);
 }
 
 View Border::leave(const View& x, Pass pass) {
   const View to = scratch(x, pass == Pass::forward ? Region::outside : Region::inside);
-  return leave_into(context_, x, to, pass);
+  return rounded(leave_into(context_, x, to, pass));
 }
 
 View leave_into(const ModelContext& context, const View& x, const View& scratch, Pass pass) {

@@ -33,6 +33,8 @@ struct ModelContext {
 
   std::int64_t own_hidden() const { return own_heads * shape->head_dim(); }
   View weight(int parameter) const { return data->weight(parameter); }
+  /// Of what a border of a sharded region sums.
+  DType partial() const { return tensor->partial_dtype(working); }
 };
 
 /// Rows of a micro-batch by region, and what dropout needs to know of it.
@@ -49,12 +51,12 @@ struct Tokens {
 };
 
 /// A border of a sharded region, finished before it returns: `enter` before a column-parallel map, `leave` after a
-/// row-parallel one. Holds the scratch for the result where the row counts of the regions differ, so the view it
-/// returns lives as long as it does.
+/// row-parallel one. What is summed comes in context.partial(); results have the working type. Holds the scratch for
+/// the result where the row counts of the regions or the types differ, so the view it returns lives as long as it does.
 class Border {
  public:
   Border(const ModelContext& context, const Tokens& tokens)
-      : context_(context), tokens_(tokens), scratch_(*context.arena) {}
+      : context_(context), tokens_(tokens), scratch_(*context.arena), rounded_(*context.arena) {}
   /// Forward: outside → inside; backward: inside → outside.
   View enter(const View& x, Pass pass);
   /// The same, with work that neither needs the result nor touches x done while it is on its way.
@@ -64,10 +66,12 @@ class Border {
 
  private:
   View scratch(const View& x, Region to);
+  View rounded(const View& sum);
 
   const ModelContext& context_;
   const Tokens& tokens_;
   Temporary scratch_;
+  Temporary rounded_;
 };
 
 /// TensorParallel::leave, finished at once, with scratch of the caller's: empty where the row counts of the regions are

@@ -37,6 +37,7 @@ class DryTensor final : public TensorParallel {
   Placement place(const Parameter& parameter) const override { return real_.place(parameter); }
   std::int64_t rows(std::int64_t tokens, Region region) const override { return real_.rows(tokens, region); }
   std::int64_t first_row(std::int64_t tokens) const override { return real_.first_row(tokens); }
+  DType partial_dtype(DType working) const override { return real_.partial_dtype(working); }
   Border enter(const View& x, const View& scratch, Pass, Stream&) override { return {scratch ? scratch : x, {}}; }
   Border leave(const View& x, const View& scratch, Pass, Stream&) override { return {scratch ? scratch : x, {}}; }
   Request reduce(const View&, Reduce, Stream&) override { return {}; }

@@ -65,7 +65,7 @@ void run(const ModelContext& context, const Tokens& tokens, const HeadParameters
   const View normed = border.enter(own_normed, Pass::forward);
 
   Temporary normed_grad_memory(arena);
-  if (backward) normed_grad_memory.open(static_cast<std::size_t>(tokens.inside * hidden) * element);
+  if (backward) normed_grad_memory.open(static_cast<std::size_t>(tokens.inside * hidden) * size_of(context.partial()));
   {
     Temporary logits_memory(arena, static_cast<std::size_t>(chunk * columns) * sizeof(float));
     // In FP32 the gradient takes the place of the logits; the matrix kernels want it in the working type.
@@ -84,14 +84,14 @@ void run(const ModelContext& context, const Tokens& tokens, const HeadParameters
                  pass);
       if (!backward) continue;
       const View part_grad =
-          normed_grad_memory.matrix(tokens.inside, hidden, context.working).row_range(begin, begin + rows);
+          normed_grad_memory.matrix(tokens.inside, hidden, context.partial()).row_range(begin, begin + rows);
       linear_backward_input(context, grad, parameters.weight, part_grad);
       linear_backward_weight(context, grad, part, parameters.weight, pass.micro_batch);
     }
   }
   if (!backward) return;
   Border back(context, tokens);
-  const View normed_grad = normed_grad_memory.matrix(tokens.inside, hidden, context.working);
+  const View normed_grad = normed_grad_memory.matrix(tokens.inside, hidden, context.partial());
   norm_backward(context, back.enter(normed_grad, Pass::backward), src, parameters.norm_weight, parameters.norm_bias,
                 mean, rstd, {}, grad_src, pass.micro_batch);
 }

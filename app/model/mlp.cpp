@@ -13,10 +13,11 @@ void mlp_forward(const ModelContext& context, const Tokens& tokens, int layer, c
   context.kernels.elementwise->bias_gelu(saved.up, context.weight(parameters.up_bias), activated, stream);
   if (dst.empty()) return;
 
-  const bool in_place = tokens.inside == tokens.outside;  // the product may lie where the sum will be
+  // The product may lie where the sum will be.
+  const bool in_place = tokens.inside == tokens.outside && context.partial() == dst.dtype;
   Temporary memory(*context.arena);
-  if (!in_place) memory.open(static_cast<std::size_t>(tokens.inside * dst.cols) * size_of(dst.dtype));
-  const View product = in_place ? dst : memory.matrix(tokens.inside, dst.cols, dst.dtype);
+  if (!in_place) memory.open(static_cast<std::size_t>(tokens.inside * dst.cols) * size_of(context.partial()));
+  const View product = in_place ? dst : memory.matrix(tokens.inside, dst.cols, context.partial());
   linear(context, activated, parameters.down_weight, {}, product);
   Border border(context, tokens);
   context.kernels.elementwise->bias_dropout_add(
@@ -34,8 +35,8 @@ void mlp_backward_input(const ModelContext& context, const Tokens& tokens, int l
                                                   *context.stream);
   bias_backward(context, up_grad, parameters.up_bias, micro_batch);
 
-  Temporary memory(*context.arena, static_cast<std::size_t>(tokens.inside * src.cols) * size_of(context.working));
-  const View normed_grad = memory.matrix(tokens.inside, src.cols, context.working);
+  Temporary memory(*context.arena, static_cast<std::size_t>(tokens.inside * src.cols) * size_of(context.partial()));
+  const View normed_grad = memory.matrix(tokens.inside, src.cols, context.partial());
   linear_backward_input(context, up_grad, parameters.up_weight, normed_grad);
   Border border(context, tokens);
   norm_backward(context, border.enter(normed_grad, Pass::backward, meanwhile), src, parameters.norm_weight,

@@ -26,6 +26,9 @@ class Tensor final : public TensorParallel {
   std::int64_t rows(std::int64_t tokens, Region region) const override;
   std::int64_t first_row(std::int64_t tokens) const override;
 
+  DType partial_dtype(DType working) const override {
+    return options_.reduce_f32 && part_.size > 1 ? DType::f32 : working;
+  }
   Border enter(const View& x, const View& scratch, Pass pass, Stream& stream) override;
   Border leave(const View& x, const View& scratch, Pass pass, Stream& stream) override;
   Request reduce(const View& x, Reduce how, Stream& stream) override;

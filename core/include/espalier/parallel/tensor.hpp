@@ -33,6 +33,10 @@ class ESPALIER_API TensorParallel {
   /// First flattened token of this rank's rows outside (not 0 under sequence parallelism).
   virtual std::int64_t first_row(std::int64_t tokens) const = 0;
 
+  /// In which dtype the model makes what a border sums (enter backward, leave forward): the working type, or f32 so that
+  /// the sum is rounded once, as one rank rounds it. The result has the same dtype.
+  virtual DType partial_dtype(DType working) const { return working; }
+
   struct Border {
     View result;      ///< where the result is, or will be once `request` is finished
     Request request;  ///< none: ready now

@@ -64,6 +64,7 @@ HeldOutLoss run(Communicator& world, const SpreadLayout& at, const SpreadModel& 
                  "optimizer.plugin=" + at.optimizer,
                  "backend.plugin=" + at.provider,
                  std::string("parallel.tensor.sequence_parallel=") + (at.sequence_parallel ? "true" : "false"),
+                 "parallel.tensor.reduce_dtype=" + at.reduce_dtype,
                  "parallel.pipeline.schedule=" + at.schedule,
                  "parallel.data.stage=" + std::to_string(at.zero)};
   SessionRig rig(world, options);
@@ -89,6 +90,7 @@ std::string SpreadLayout::name() const {
   std::string text = "tensor " + std::to_string(tensor) + (sequence_parallel ? " sp" : "") + ", pipeline " +
                      std::to_string(pipeline) + (pipeline > 1 ? " " + schedule : "") + ", data " + std::to_string(data);
   if (data > 1) text += " zero " + std::to_string(zero);
+  if (rounds_parts()) text += ", BF16 parts";
   return text + ", " + provider + ", " + optimizer;
 }
 
@@ -122,6 +124,10 @@ std::vector<SpreadLayout> spread_layouts() {
   add(1, 2, 4, 1, "gpipe", false);
   add(2, 2, 2, 1, "interleaved", true);
   add(4, 2, 1, 1, "1f1b", false);
+  add(2, 1, 1, 1, "1f1b", false);
+  list.back().reduce_dtype = "auto";
+  add(4, 1, 1, 1, "1f1b", true);
+  list.back().reduce_dtype = "auto";
   return list;
 }
 
@@ -144,16 +150,17 @@ SpreadResult measure_spread(Communicator& world, const std::vector<SpreadLayout>
   const View view = View::vector(numbers.data(), std::ssize(numbers), DType::f64);
   world.run({Verb::all_reduce, view, view, Reduce::sum_rank_order, 0, 0}, stream);
   SpreadResult result;
-  std::vector<HeldOutLoss> whole;
+  std::vector<HeldOutLoss> exact, rounded;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const HeldOutLoss loss{runs[i].name(), numbers[2 * i], numbers[2 * i + 1]};
     if (i < layouts.size()) result.layouts.push_back(loss);
-    if (i < layouts.size() && runs[i].tensor == 1) whole.push_back(loss);
+    if (i < layouts.size()) (runs[i].rounds_parts() ? rounded : exact).push_back(loss);
     if (i == layouts.size()) result.other_provider = loss;
     if (i > layouts.size()) result.fp32 = loss;
   }
-  result.all = spread_of(result.layouts);
-  result.whole_tensors = spread_of(whole);
+  result.layouts_apart = spread_of(exact);
+  rounded.push_back(result.layouts[0]);
+  result.rounded_parts = spread_of(rounded);
   result.providers = spread_of({result.layouts[0], result.other_provider});
   result.precisions = spread_of({result.layouts[0], result.fp32});
   return result;

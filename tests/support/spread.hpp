@@ -17,8 +17,10 @@ struct SpreadLayout {
   bool sequence_parallel = false;
   std::string provider = "kernels_fused";
   std::string optimizer = "optim_bf16";
+  std::string reduce_dtype = "f32";  ///< of the parts of a tensor group's sums; "auto": BF16, each part rounded
 
   int ranks() const { return tensor * pipeline * data; }
+  bool rounds_parts() const { return tensor > 1 && reduce_dtype == "auto"; }
   std::string name() const;
 };
 
@@ -41,14 +43,15 @@ struct Spread {
 };
 Spread spread_of(const std::vector<HeldOutLoss>& losses);
 
-/// Layouts of up to 8 ranks, one rank first.
+/// Layouts of up to 8 ranks, one rank first; the last ones round the parts of their tensor group's sums.
 std::vector<SpreadLayout> spread_layouts();
 
 struct SpreadResult {
   std::vector<HeldOutLoss> layouts;
   HeldOutLoss other_provider, fp32;  ///< on one rank
-  /// Of the layouts; of those that split no tensor; of one rank's two providers; of one rank in BF16 and in FP32.
-  Spread all, whole_tensors, providers, precisions;
+  /// Of the layouts that round no part of a sum; of one rank and those that do; of one rank's two providers; of one
+  /// rank in BF16 and in FP32.
+  Spread layouts_apart, rounded_parts, providers, precisions;
 };
 
 /// Trains and evaluates every layout; the result is every rank's. Collective over `world`, which has 8 ranks.

@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
   for (const HeldOutLoss& loss : result.layouts) print(loss.name.c_str(), loss.before, loss.after);
   for (const HeldOutLoss& loss : {result.other_provider, result.fp32})
     print(loss.name.c_str(), loss.before, loss.after);
+  print("apart: layouts that split no tensor", result.whole_tensors.before, result.whole_tensors.after);
   print("apart: layouts, sums of FP32 parts", result.layouts_apart.before, result.layouts_apart.after);
   print("apart: one rank and tensor groups that send BF16 parts", result.rounded_parts.before,
         result.rounded_parts.after);

@@ -150,14 +150,16 @@ SpreadResult measure_spread(Communicator& world, const std::vector<SpreadLayout>
   const View view = View::vector(numbers.data(), std::ssize(numbers), DType::f64);
   world.run({Verb::all_reduce, view, view, Reduce::sum_rank_order, 0, 0}, stream);
   SpreadResult result;
-  std::vector<HeldOutLoss> exact, rounded;
+  std::vector<HeldOutLoss> whole, exact, rounded;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const HeldOutLoss loss{runs[i].name(), numbers[2 * i], numbers[2 * i + 1]};
     if (i < layouts.size()) result.layouts.push_back(loss);
+    if (i < layouts.size() && runs[i].tensor == 1) whole.push_back(loss);
     if (i < layouts.size()) (runs[i].rounds_parts() ? rounded : exact).push_back(loss);
     if (i == layouts.size()) result.other_provider = loss;
     if (i > layouts.size()) result.fp32 = loss;
   }
+  result.whole_tensors = spread_of(whole);
   result.layouts_apart = spread_of(exact);
   rounded.push_back(result.layouts[0]);
   result.rounded_parts = spread_of(rounded);

@@ -26,13 +26,12 @@ int main(int argc, char** argv) {
   std::printf("| %d layers, hidden %d, seed %d | before | after %d steps |\n| --- | ---: | ---: |\n", model.layers,
               model.hidden, model.seed, model.steps);
   for (const HeldOutLoss& loss : result.layouts) print(loss.name.c_str(), loss.before, loss.after);
-  for (const HeldOutLoss& loss : {result.other_provider, result.fp32})
-    print(loss.name.c_str(), loss.before, loss.after);
-  print("apart: layouts that split no tensor", result.whole_tensors.before, result.whole_tensors.after);
+  for (const HeldOutLoss& loss : result.other_provider) print(loss.name.c_str(), loss.before, loss.after);
+  print(result.fp32.name.c_str(), result.fp32.before, result.fp32.after);
   print("apart: layouts, sums of FP32 parts", result.layouts_apart.before, result.layouts_apart.after);
   print("apart: one rank and tensor groups that send BF16 parts", result.rounded_parts.before,
         result.rounded_parts.after);
-  print("apart: the two providers", result.providers.before, result.providers.after);
+  print("apart: the two providers, on the layout where it is most", result.providers.before, result.providers.after);
   print("apart: BF16 and FP32", result.precisions.before, result.precisions.after);
   return 0;
 }

@@ -132,10 +132,16 @@ std::vector<SpreadLayout> spread_layouts() {
 }
 
 SpreadResult measure_spread(Communicator& world, const std::vector<SpreadLayout>& layouts, const SpreadModel& model) {
+  // Each layout with the other provider, too: a maximum over layouts is to be held against one over as many.
   std::vector<SpreadLayout> runs = layouts;
-  runs.insert(runs.end(), 2, SpreadLayout{});
-  runs[layouts.size()].provider = "reference";
-  runs.back().optimizer = "optim_fp32";
+  std::vector<std::size_t> twins(layouts.size());
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    if (model.steps == 0 || layouts[i].rounds_parts()) continue;
+    twins[i] = runs.size();
+    runs.push_back(layouts[i]);
+    runs.back().provider = "reference";
+  }
+  runs.emplace_back().optimizer = "optim_fp32";
   std::vector<int> ranks;
   for (const SpreadLayout& at : runs) ranks.push_back(at.ranks());
   std::vector<double> numbers(2 * runs.size());
@@ -149,21 +155,21 @@ SpreadResult measure_spread(Communicator& world, const std::vector<SpreadLayout>
   } stream;
   const View view = View::vector(numbers.data(), std::ssize(numbers), DType::f64);
   world.run({Verb::all_reduce, view, view, Reduce::sum_rank_order, 0, 0}, stream);
+  const auto loss_of = [&](std::size_t i) { return HeldOutLoss{runs[i].name(), numbers[2 * i], numbers[2 * i + 1]}; };
   SpreadResult result;
-  std::vector<HeldOutLoss> whole, exact, rounded;
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    const HeldOutLoss loss{runs[i].name(), numbers[2 * i], numbers[2 * i + 1]};
-    if (i < layouts.size()) result.layouts.push_back(loss);
-    if (i < layouts.size() && runs[i].tensor == 1) whole.push_back(loss);
-    if (i < layouts.size()) (runs[i].rounds_parts() ? rounded : exact).push_back(loss);
-    if (i == layouts.size()) result.other_provider = loss;
-    if (i > layouts.size()) result.fp32 = loss;
+  result.fp32 = loss_of(runs.size() - 1);
+  std::vector<HeldOutLoss> exact, rounded{loss_of(0)};
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    result.layouts.push_back(loss_of(i));
+    (runs[i].rounds_parts() ? rounded : exact).push_back(result.layouts[i]);
+    if (twins[i] == 0) continue;
+    result.other_provider.push_back(loss_of(twins[i]));
+    const Spread pair = spread_of({result.layouts[i], result.other_provider.back()});
+    result.providers.before = std::max(result.providers.before, pair.before);
+    result.providers.after = std::max(result.providers.after, pair.after);
   }
-  result.whole_tensors = spread_of(whole);
   result.layouts_apart = spread_of(exact);
-  rounded.push_back(result.layouts[0]);
   result.rounded_parts = spread_of(rounded);
-  result.providers = spread_of({result.layouts[0], result.other_provider});
   result.precisions = spread_of({result.layouts[0], result.fp32});
   return result;
 }

@@ -48,10 +48,11 @@ std::vector<SpreadLayout> spread_layouts();
 
 struct SpreadResult {
   std::vector<HeldOutLoss> layouts;
-  HeldOutLoss other_provider, fp32;  ///< on one rank
-  /// Of the layouts that split no tensor; of those that round no part of a sum; of one rank and those that do; of one
-  /// rank's two providers; of one rank in BF16 and in FP32.
-  Spread whole_tensors, layouts_apart, rounded_parts, providers, precisions;
+  std::vector<HeldOutLoss> other_provider;  ///< layouts with the reference kernels; none without steps
+  HeldOutLoss fp32;                         ///< one rank
+  /// Of the layouts that round no part of a sum; of one rank and those that do; of the two providers on that one layout
+  /// of the first on which they are furthest apart; of one rank in BF16 and in FP32.
+  Spread layouts_apart, rounded_parts, providers, precisions;
 };
 
 /// Trains and evaluates every layout; the result is every rank's. Collective over `world`, which has 8 ranks.

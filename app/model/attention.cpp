@@ -46,16 +46,8 @@ void attention_projection(const ModelContext& context, const Tokens& tokens, con
 
 void attention_output(const ModelContext& context, const Tokens& tokens, int layer,
                       const AttentionParameters& parameters, const View& src, const View& attended, const View& dst) {
-  // The product may lie where the sum will be.
-  const bool in_place = tokens.inside == tokens.outside && context.partial() == dst.dtype;
-  Temporary memory(*context.arena);
-  if (!in_place) memory.open(static_cast<std::size_t>(tokens.inside * dst.cols) * size_of(context.partial()));
-  const View product = in_place ? dst : memory.matrix(tokens.inside, dst.cols, context.partial());
-  linear(context, attended, parameters.out_weight, {}, product);
-  Border border(context, tokens);
-  context.kernels.elementwise->bias_dropout_add(
-      border.leave(product, Pass::forward), context.weight(parameters.out_bias), src,
-      hidden_dropout(context, tokens, layer, DropoutSite::attention_out), dst, *context.stream);
+  row_parallel_residual(context, tokens, attended, parameters.out_weight, parameters.out_bias, src,
+                        hidden_dropout(context, tokens, layer, DropoutSite::attention_out), dst);
 }
 
 void attention_forward(const ModelContext& context, const Tokens& tokens, int layer,
@@ -100,12 +92,9 @@ void attention_backward_input(const ModelContext& context, const Tokens& tokens,
   }
   bias_backward(context, qkv_grad, parameters.qkv_bias, micro_batch);
 
-  Temporary memory(*context.arena, static_cast<std::size_t>(tokens.inside * src.cols) * size_of(context.partial()));
-  const View normed_grad = memory.matrix(tokens.inside, src.cols, context.partial());
-  linear_backward_input(context, qkv_grad, parameters.qkv_weight, normed_grad);
-  Border border(context, tokens);
-  norm_backward(context, border.enter(normed_grad, Pass::backward, meanwhile), src, parameters.norm_weight,
-                parameters.norm_bias, saved.mean, saved.rstd, grad_dst, grad_src, micro_batch);
+  column_parallel_backward_input(context, tokens, qkv_grad, parameters.qkv_weight, src, parameters.norm_weight,
+                                 parameters.norm_bias, saved.mean, saved.rstd, grad_dst, grad_src, micro_batch,
+                                 meanwhile);
 }
 
 void attention_backward_weight(const ModelContext& context, const Tokens& tokens, const AttentionParameters& parameters,

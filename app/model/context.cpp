@@ -152,4 +152,29 @@ void norm_forward(const ModelContext& context, const View& src, int weight, int 
   context.kernels.norm->forward(args, *context.stream);
 }
 
+void row_parallel_residual(const ModelContext& context, const Tokens& tokens, const View& src, int weight, int bias,
+                           const View& residual, const Dropout& dropout, const View& dst) {
+  // The product may lie where the sum will be.
+  const bool in_place = tokens.inside == tokens.outside && context.partial() == dst.dtype;
+  Temporary memory(*context.arena);
+  if (!in_place) memory.open(static_cast<std::size_t>(tokens.inside * dst.cols) * size_of(context.partial()));
+  const View product = in_place ? dst : memory.matrix(tokens.inside, dst.cols, context.partial());
+  linear(context, src, weight, {}, product);
+  Border border(context, tokens);
+  context.kernels.elementwise->bias_dropout_add(border.leave(product, Pass::forward), context.weight(bias), residual,
+                                                dropout, dst, *context.stream);
+}
+
+void column_parallel_backward_input(const ModelContext& context, const Tokens& tokens, const View& grad_dst, int weight,
+                                    const View& src, int norm_weight, int norm_bias, const View& mean, const View& rstd,
+                                    const View& residual, const View& grad_src, int micro_batch,
+                                    FunctionRef<void()> meanwhile) {
+  Temporary memory(*context.arena, static_cast<std::size_t>(tokens.inside * src.cols) * size_of(context.partial()));
+  const View normed_grad = memory.matrix(tokens.inside, src.cols, context.partial());
+  linear_backward_input(context, grad_dst, weight, normed_grad);
+  Border border(context, tokens);
+  norm_backward(context, border.enter(normed_grad, Pass::backward, meanwhile), src, norm_weight, norm_bias, mean, rstd,
+                residual, grad_src, micro_batch);
+}
+
 }  // namespace espalier::app

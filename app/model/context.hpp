@@ -12,8 +12,6 @@
 
 namespace espalier::app {
 
-/// What backward computes again instead of keeping: nothing, what attention keeps (selective), or whole blocks (full).
-
 /// What the layers work with. All pointers outlive the model; the dry walk puts stand-ins in their place.
 struct ModelContext {
   const ModelShape* shape = nullptr;
@@ -108,6 +106,17 @@ void norm_backward(const ModelContext& context, const View& grad_dst, const View
 /// equal rows.
 void dropped_gradient(const ModelContext& context, const Tokens& tokens, const Dropout& dropout, int bias,
                       const View& grad_dst, const View& out_grad, int micro_batch);
+
+/// A row-parallel map at the end of half a block: dst [outside, hidden] = residual + dropout(sum over the tensor group
+/// of src · weightᵀ + bias).
+void row_parallel_residual(const ModelContext& context, const Tokens& tokens, const View& src, int weight, int bias,
+                           const View& residual, const Dropout& dropout, const View& dst);
+/// Backward of a norm and the column-parallel map behind it: grad_src [outside, hidden] = residual + the norm's
+/// gradient of the sum over the tensor group of grad_dst · weight. `meanwhile` runs while that sum is on its way.
+void column_parallel_backward_input(const ModelContext& context, const Tokens& tokens, const View& grad_dst, int weight,
+                                    const View& src, int norm_weight, int norm_bias, const View& mean, const View& rstd,
+                                    const View& residual, const View& grad_src, int micro_batch,
+                                    FunctionRef<void()> meanwhile);
 
 /// Cuts one range of memory into aligned views. A first pass without memory (null) gives the size.
 class Carve {

@@ -13,16 +13,8 @@ void mlp_forward(const ModelContext& context, const Tokens& tokens, int layer, c
   context.kernels.elementwise->bias_gelu(saved.up, context.weight(parameters.up_bias), activated, stream);
   if (dst.empty()) return;
 
-  // The product may lie where the sum will be.
-  const bool in_place = tokens.inside == tokens.outside && context.partial() == dst.dtype;
-  Temporary memory(*context.arena);
-  if (!in_place) memory.open(static_cast<std::size_t>(tokens.inside * dst.cols) * size_of(context.partial()));
-  const View product = in_place ? dst : memory.matrix(tokens.inside, dst.cols, context.partial());
-  linear(context, activated, parameters.down_weight, {}, product);
-  Border border(context, tokens);
-  context.kernels.elementwise->bias_dropout_add(
-      border.leave(product, Pass::forward), context.weight(parameters.down_bias), src,
-      hidden_dropout(context, tokens, layer, DropoutSite::mlp_out), dst, stream);
+  row_parallel_residual(context, tokens, activated, parameters.down_weight, parameters.down_bias, src,
+                        hidden_dropout(context, tokens, layer, DropoutSite::mlp_out), dst);
 }
 
 void mlp_backward_input(const ModelContext& context, const Tokens& tokens, int layer, const MlpParameters& parameters,
@@ -35,12 +27,9 @@ void mlp_backward_input(const ModelContext& context, const Tokens& tokens, int l
                                                   *context.stream);
   bias_backward(context, up_grad, parameters.up_bias, micro_batch);
 
-  Temporary memory(*context.arena, static_cast<std::size_t>(tokens.inside * src.cols) * size_of(context.partial()));
-  const View normed_grad = memory.matrix(tokens.inside, src.cols, context.partial());
-  linear_backward_input(context, up_grad, parameters.up_weight, normed_grad);
-  Border border(context, tokens);
-  norm_backward(context, border.enter(normed_grad, Pass::backward, meanwhile), src, parameters.norm_weight,
-                parameters.norm_bias, saved.mean, saved.rstd, grad_dst, grad_src, micro_batch);
+  column_parallel_backward_input(context, tokens, up_grad, parameters.up_weight, src, parameters.norm_weight,
+                                 parameters.norm_bias, saved.mean, saved.rstd, grad_dst, grad_src, micro_batch,
+                                 meanwhile);
 }
 
 void mlp_backward_weight(const ModelContext& context, const Tokens& tokens, const MlpParameters& parameters,

@@ -21,9 +21,9 @@
 #include "espalier/error.hpp"
 #include "index_file.hpp"
 #include "index_writer.hpp"
-#include "numpy_random.hpp"
 #include "output_file.hpp"
 #include "sample_reader.hpp"
+#include "support/numpy_normal.hpp"
 
 namespace {
 
@@ -70,34 +70,10 @@ void write_pair(const std::string& prefix, const std::vector<std::int32_t>& size
 
 /// Lognormal sizes by numpy's RandomState.
 void make(const std::string& prefix) {
-  NumpyRandom random(1234);
-  const auto uniform = [&random] {
-    const double high = random.word() >> 5;
-    const double low = random.word() >> 6;
-    return (high * 67108864.0 + low) / 9007199254740992.0;
-  };
-  bool kept = false;
-  double second = 0.0;
-  const auto gauss = [&] {
-    if (kept) {
-      kept = false;
-      return second;
-    }
-    for (;;) {
-      const double x = 2.0 * uniform() - 1.0;
-      const double y = 2.0 * uniform() - 1.0;
-      const double r = x * x + y * y;
-      if (r < 1.0 && r != 0.0) {
-        const double f = std::sqrt(-2.0 * std::log(r) / r);
-        second = f * x;
-        kept = true;
-        return f * y;
-      }
-    }
-  };
+  espalier::testing_support::NumpyNormal normal(1234);
   std::vector<std::int32_t> sizes(2000000);
   for (auto& size : sizes) {
-    size = static_cast<std::int32_t>(std::min(std::exp(6.0 + gauss()), 1e6));
+    size = static_cast<std::int32_t>(std::min(std::exp(6.0 + normal.next()), 1e6));
   }
   write_pair(prefix, sizes);
 }

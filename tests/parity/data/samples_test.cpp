@@ -8,6 +8,7 @@
 #include "npy.hpp"
 #include "parity/data/support.hpp"
 #include "sample_reader.hpp"
+#include "support/numpy_normal.hpp"
 
 namespace espalier::data_indexed {
 namespace {
@@ -169,36 +170,10 @@ TEST(SamplesParityHashes, FiftyThousandDocuments) {
 
 TEST(SamplesParityHashes, TwoMillionDocumentsFiveEpochs) {
   const auto truth = read_json(data_fixture("gpt_bigscience/digest_recipe/case.json"));
-  // The sizes by numpy's RandomState.lognormal: polar method on doubles of 53 bits, the second value kept for the next
-  // call.
-  NumpyRandom random(truth["size_seed"].get<std::uint32_t>());
-  const auto uniform = [&random] {
-    const double high = random.word() >> 5;
-    const double low = random.word() >> 6;
-    return (high * 67108864.0 + low) / 9007199254740992.0;
-  };
-  bool kept = false;
-  double second = 0.0;
-  const auto gauss = [&] {
-    if (kept) {
-      kept = false;
-      return second;
-    }
-    for (;;) {
-      const double x = 2.0 * uniform() - 1.0;
-      const double y = 2.0 * uniform() - 1.0;
-      const double r = x * x + y * y;
-      if (r < 1.0 && r != 0.0) {
-        const double f = std::sqrt(-2.0 * std::log(r) / r);
-        second = f * x;
-        kept = true;
-        return f * y;
-      }
-    }
-  };
+  testing_support::NumpyNormal normal(truth["size_seed"].get<std::uint32_t>());
   std::vector<std::int32_t> sizes(truth["n"].get<std::size_t>());
   for (auto& size : sizes) {
-    const double drawn = std::exp(truth["mean"].get<double>() + truth["sigma"].get<double>() * gauss());
+    const double drawn = std::exp(truth["mean"].get<double>() + truth["sigma"].get<double>() * normal.next());
     size = static_cast<std::int32_t>(std::min(drawn, 1e6));
   }
   ASSERT_EQ(std::vector<std::int32_t>(sizes.begin(), sizes.begin() + 8), as_vector<std::int32_t>(truth["first_8"]));

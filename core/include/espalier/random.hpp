@@ -47,11 +47,11 @@ struct Dropout {
   std::int64_t seq = 1;          ///< tokens of one sample
   std::int64_t first_head = 0;   ///< attention only: global number of the rank's first head
 
-  bool active() const { return p > 0.0f; }
-  std::uint32_t threshold() const { return static_cast<std::uint32_t>(static_cast<double>(p) * 4294967296.0); }
-  float scale() const { return 1.0f / (1.0f - p); }
+  constexpr bool active() const { return p > 0.0f; }
+  constexpr std::uint32_t threshold() const { return static_cast<std::uint32_t>(static_cast<double>(p) * 4294967296.0); }
+  constexpr float scale() const { return 1.0f / (1.0f - p); }
 
-  PhiloxCounter hidden_block(std::int64_t row, std::int64_t channel) const {
+  constexpr PhiloxCounter hidden_block(std::int64_t row, std::int64_t channel) const {
     const std::int64_t flat = first_token + row;
     const auto sample = static_cast<std::uint64_t>(first_sample + flat / seq);
     return philox(key, {static_cast<std::uint32_t>(channel / 4), static_cast<std::uint32_t>(flat % seq),
@@ -60,8 +60,8 @@ struct Dropout {
   bool keeps_hidden(std::int64_t row, std::int64_t channel) const {
     return hidden_block(row, channel)[static_cast<std::size_t>(channel % 4)] >= threshold();
   }
-  PhiloxCounter attention_block(std::int64_t sample_in_block, std::int64_t head, std::int64_t query,
-                                std::int64_t key_position) const {
+  constexpr PhiloxCounter attention_block(std::int64_t sample_in_block, std::int64_t head, std::int64_t query,
+                                          std::int64_t key_position) const {
     const auto sample = static_cast<std::uint64_t>(first_sample + sample_in_block);
     return philox(key, {static_cast<std::uint32_t>(key_position / 4), static_cast<std::uint32_t>(query),
                         static_cast<std::uint32_t>(sample),

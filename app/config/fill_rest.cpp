@@ -79,7 +79,8 @@ void fill_rest(Tables& tables, Recipe& recipe) {
   recipe.guard = {tables.integer("guard.interval"),
                   tables.string("guard.action") == "repair" ? GuardAction::repair : GuardAction::stop};
 
-  recipe.debug = {tables.boolean("debug.check_collectives"), tables.number("debug.collective_timeout")};
+  recipe.debug = {tables.boolean("debug.compare_recipes"), tables.boolean("debug.check_collectives"),
+                  tables.number("debug.collective_timeout")};
 
   for (const char* key :
        {"run.dir", "checkpoint.save", "checkpoint.load", "checkpoint.load_model", "log.file", "log.metrics"}) {

@@ -131,6 +131,7 @@ struct GuardSection {
 };
 
 struct DebugSection {
+  bool compare_recipes = true;
   bool check_collectives = false;
   double collective_timeout = 0;  ///< seconds; 0: none
 };

@@ -172,6 +172,8 @@ constexpr OptionSpec kGuard[] = {
 };
 
 constexpr OptionSpec kDebug[] = {
+    {"compare_recipes", boolean, "true",
+     "ranks compare their recipes at the start; off only where ranks are to differ, on all of them"},
     {"check_collectives", boolean, "false",
      "ranks compare what they are about to do before each collective operation of a step; slow"},
     {"collective_timeout", number, "300.0",

@@ -21,8 +21,11 @@ std::string read_text(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
   std::ostringstream text;
   // A folder opens, but cannot be read.
-  if (!in || (!(text << in.rdbuf()) && in.bad()) || fs::is_directory(path)) {
-    throw IoError(path.string(), "cannot read the recipe", fs::is_directory(path) ? EISDIR : errno);
+  const int opened = errno;
+  std::error_code error;
+  const bool folder = fs::is_directory(path, error);
+  if (!in || (!(text << in.rdbuf()) && in.bad()) || folder) {
+    throw IoError(path.string(), "cannot read the recipe", folder ? EISDIR : opened);
   }
   return text.str();
 }

@@ -25,6 +25,7 @@ case $name in
       sources+=("$source/core/src/base/$file.cpp")
     done
     sources+=("$source"/app/train/{batch,rate}_schedule.cpp "$source/app/model/parameters.cpp")
+    sources+=("$source"/app/text/{completions_dataset,json_text,utf8}.cpp)  # for the options of a built-in dataset
     libraries=(-lfmt -ltomlplusplus)
     for file in quickstart bloom-176b ablation/bf16; do
       { printf '\0'; grep -v '^include' "$source/configs/$file.toml"; } >"$work/corpus/$(basename $file)"

@@ -2,7 +2,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <iterator>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -41,12 +41,25 @@ constexpr ArgSpec kArgs[] = {
     kSetArg,
 };
 
+constexpr std::size_t kLongestPrompt = std::size_t{1}
+                                       << 30;  // bytes: a device that never ends must not fill the memory
+constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();  // positions have 31 bits
+
 std::string content_of(const std::string& file) {
   std::error_code error;
   if (std::filesystem::is_directory(file, error)) throw IoError(file + ": is a folder; --prompt-file names a file");
   std::ifstream in(file, std::ios::binary);
   if (!in) throw IoError(file, "cannot be opened for reading", errno);
-  return {std::istreambuf_iterator<char>(in), {}};
+  std::string text;
+  for (std::vector<char> block(1 << 20); in.read(block.data(), std::ssize(block)), in.gcount() > 0;) {
+    text.append(block.data(), static_cast<std::size_t>(in.gcount()));
+    if (text.size() > kLongestPrompt) {
+      throw IoError(
+          fmt::format("{}: goes on behind {} bytes; --prompt-file names one text to continue", file, kLongestPrompt));
+    }
+  }
+  if (in.bad()) throw IoError(file, "cannot be read", errno);
+  return text;
 }
 
 std::vector<std::string> prompts_of(const Args& args) {
@@ -58,21 +71,23 @@ std::vector<std::string> prompts_of(const Args& args) {
 
 std::int64_t at_least(const Args& args, const char* name, std::int64_t least) {
   const std::int64_t value = args.integer(name);
-  if (value < least) throw ConfigError(fmt::format("command line: {}: must be at least {}, found {}", name, least, value));
+  if (value < least)
+    throw ConfigError(fmt::format("command line: {}: must be at least {}, found {}", name, least, value));
   return value;
 }
 
 Sampler sampler_of(const Args& args) {
   const double temperature = args.flag("--greedy") ? 0 : args.number("--temperature");
-  return {{temperature, args.integer("--top-k"), args.number("--top-p"),
-           args.number("--repetition-penalty")},
+  return {{temperature, args.integer("--top-k"), args.number("--top-p"), args.number("--repetition-penalty")},
           static_cast<std::uint64_t>(at_least(args, "--seed", 0))};
 }
 
-/// Prints texts that are drawn at the same time one after the other: the first as it comes, each behind it when it is its turn.
+/// Prints texts that are drawn at the same time one after the other: the first as it comes, each behind it when it is
+/// its turn.
 class OrderedText {
  public:
-  OrderedText(std::span<const std::string> prompts, bool echo) : prompts_(prompts), echo_(echo), texts_(prompts.size()) {
+  OrderedText(std::span<const std::string> prompts, bool echo)
+      : prompts_(prompts), echo_(echo), texts_(prompts.size()) {
     begin();
   }
 
@@ -132,7 +147,12 @@ class ReadingProgress {
 
 int generate(Communicator& world, const Args& args) {
   const std::vector<std::string> prompts = alike([&] { return prompts_of(args); });
-  const std::int64_t tokens = alike([&] { return at_least(args, "--tokens", 1); });
+  const std::int64_t tokens = alike([&] {
+    const std::int64_t asked = at_least(args, "--tokens", 1);
+    if (asked > kMostTokens)
+      throw ConfigError(fmt::format("command line: --tokens: must be at most {}, found {}", kMostTokens, asked));
+    return asked;
+  });
   Sampler sampler = alike([&] { return sampler_of(args); });
 
   SavedModel model(world, {args.string("--checkpoint"), args.strings("--set"), false, true});
@@ -147,13 +167,14 @@ int generate(Communicator& world, const Args& args) {
   });
   const Walk smallest{Mode::forward_only, 1, 1, 1};  // the decoder has its own memory for activations
   model.load(std::span(&smallest, 1));
-  DecoderSetup setup{&session.facts(),         &session.parameters(), session.executor().parameters(),
-                     &session.backend(),       &session.tensor(),     &session.data_parallel(),
-                     session.executor().parts(), &session.group(Group::pipeline)};
+  DecoderSetup setup{
+      &session.facts(),  &session.parameters(),    session.executor().parameters(), &session.backend(),
+      &session.tensor(), &session.data_parallel(), session.executor().parts(),      &session.group(Group::pipeline)};
   std::unique_ptr<Decoder> decoder;
   phase(world, [&] {
     // One sequence a stage keeps all of them at work; more would only take memory.
-    const auto sequences = static_cast<int>(std::min<std::size_t>(prompts.size(), static_cast<std::size_t>(session.facts().grid.pipeline)));
+    const auto sequences = static_cast<int>(
+        std::min<std::size_t>(prompts.size(), static_cast<std::size_t>(session.facts().grid.pipeline)));
     decoder = std::make_unique<Decoder>(setup, sequences, static_cast<std::int64_t>(longest) + tokens);
   });
 
@@ -165,11 +186,10 @@ int generate(Communicator& world, const Args& args) {
   ReadingProgress reading(world.rank() == 0 ? static_cast<std::int64_t>(all) : 0);
   const GenerationRule rule{tokens, args.flag("--ignore-end"), !args.flag("--no-cache"),
                             [&](std::int64_t read) { reading.add(read); }};
-  const std::vector<Continuation> done =
-      continue_texts(*decoder, session.tokenizer(), sampler, prompts, rule, drawer,
-                     [&](std::size_t request, std::string_view part, bool last) {
-                       if (text) text->add(request, part, last);
-                     });
+  const std::vector<Continuation> done = continue_texts(*decoder, session.tokenizer(), sampler, prompts, rule, drawer,
+                                                        [&](std::size_t request, std::string_view part, bool last) {
+                                                          if (text) text->add(request, part, last);
+                                                        });
   if (world.rank() != 0) return 0;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   std::int64_t drawn = 0;
@@ -188,12 +208,15 @@ int run(const Args& args) {
 
 const Command kGenerate{
     "generate", "continue text with a trained model",
-    "The recipe is the one saved with the checkpoint. On one rank it needs no layout, whatever wrote the checkpoint; under mpiexec it\n"
+    "The recipe is the one saved with the checkpoint. On one rank it needs no layout, whatever wrote the checkpoint; "
+    "under mpiexec it\n"
     "has the recipe's tensor and pipeline sizes, or those of --set; replicas beyond these repeat the work.\n"
     "  trainer generate --checkpoint runs/quickstart --prompt \"The file\" --tokens 200 --temperature 0.7\n"
     "  trainer generate --checkpoint runs/quickstart/checkpoints/step_100 --prompt-file start.txt --greedy\n"
-    "  mpiexec -n 4 trainer generate --checkpoint runs/big --set parallel.pipeline.size=4 --prompt A --prompt B --prompt C --prompt D\n"
-    "With several prompts each stage works on one of them. Text goes to standard output as it is drawn. Each draw depends on seed, prompt number and position only.",
+    "  mpiexec -n 4 trainer generate --checkpoint runs/big --set parallel.pipeline.size=4 --prompt A --prompt B "
+    "--prompt C --prompt D\n"
+    "With several prompts each stage works on one of them. Text goes to standard output as it is drawn. Each draw "
+    "depends on seed, prompt number and position only.",
     kArgs, run};
 
 }  // namespace espalier::app

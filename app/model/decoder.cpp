@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "espalier/error.hpp"
@@ -21,6 +23,8 @@ struct Segment {
   std::int64_t length = 0;
 };
 
+constexpr double kMostBytes = 9e18;  // 63 bits
+
 }  // namespace
 
 class Decoder::Impl {
@@ -37,14 +41,12 @@ class Decoder::Impl {
     columns_ = std::min(shape_.tokenizer_vocab > 0 ? shape_.tokenizer_vocab : shape_.vocab, shape_.vocab);
     lengths_.assign(static_cast<std::size_t>(sequences), 0);
     rows_ = std::max<std::int64_t>(prompt_block, sequences);
-    const std::int64_t cached = place_layers() * sequences * context_.own_heads * max_length * shape_.head_dim();
     Device& device = *context_.device;
     if (stages() > 1) {
       outgoing_ =
           device.reserve(static_cast<std::size_t>(rows_ * shape_.hidden) * size_of(context_.working), "activations");
     }
-    keys_ = device.reserve(static_cast<std::size_t>(cached) * size_of(context_.working), "key/value cache");
-    values_ = device.reserve(static_cast<std::size_t>(cached) * size_of(context_.working), "key/value cache");
+    reserve_cache(sequences);
     ids_.resize(static_cast<std::size_t>(rows_));
     positions_.resize(static_cast<std::size_t>(rows_));
     id_memory_ = device.reserve(2 * aligned(ids_.size() * sizeof(std::int32_t)), "key/value cache");
@@ -99,6 +101,29 @@ class Decoder::Impl {
     return blocks;
   }
 
+  /// Keys and values in one piece: what does not fit is refused before any of it is touched.
+  void reserve_cache(int sequences) {
+    const auto a_token = static_cast<double>(2 * place_layers() * context_.own_hidden()) *
+                         static_cast<double>(size_of(context_.working));
+    const double bytes = a_token * sequences * static_cast<double>(max_length_);
+    try {
+      if (bytes > kMostBytes) throw DeviceError("no device has so many");
+      cache_ = context_.device->reserve(static_cast<std::size_t>(bytes), "key/value cache");
+    } catch (const DeviceError& error) {
+      // What the device advises is meant for training.
+      const std::string_view reason =
+          std::string_view(error.what()).substr(0, std::string_view(error.what()).find(';'));
+      throw DeviceError("keys and values of " + std::to_string(sequences) + (sequences == 1 ? " text" : " texts") +
+                        " of up to " + std::to_string(max_length_) + " tokens need " + whole(bytes) + " bytes, " +
+                        whole(a_token) + " a token; shorten the prompt, draw fewer tokens, or spread the model over " +
+                        "more ranks (" + std::string(reason) + ")");
+    }
+  }
+  static std::string whole(double number) {
+    std::string text = std::to_string(number);
+    return text.substr(0, text.find('.'));
+  }
+
   void check() const {
     if (const Reason reason = setup_.tensor->accepts(shape_)) throw ConfigError("parallel.tensor: " + *reason);
     const std::int64_t one_each = setup_.tensor->size();
@@ -106,6 +131,10 @@ class Decoder::Impl {
       throw ConfigError(
           "parallel.tensor: decoding goes token by token, which cannot be split over ranks; add --set "
           "parallel.tensor.sequence_parallel=false");
+    }
+    if (max_length_ > std::numeric_limits<std::int32_t>::max()) {
+      throw ConfigError("sequences of up to " + std::to_string(max_length_) + " tokens asked for, but positions have " +
+                        "31 bits; shorten the prompt, or draw fewer tokens");
     }
     if (shape_.positions > 0 && max_length_ > shape_.positions) {
       throw ConfigError("model.positions: sequences of up to " + std::to_string(max_length_) +
@@ -159,18 +188,19 @@ class Decoder::Impl {
     return View::vector(id_memory_.data() + aligned(ids_.size() * sizeof(std::int32_t)), rows, DType::i32);
   }
 
-  /// [length, head_dim] of one head of one sequence in a cache.
-  View cached(const DeviceMemory& cache, int layer, int sequence, std::int64_t head) const {
+  enum class Part : std::uint8_t { keys, values };
+  /// [length, head_dim] of one head of one sequence in the cache.
+  View cached(Part part, int layer, int sequence, std::int64_t head) const {
     const auto sequences = static_cast<std::int64_t>(lengths_.size());
-    const std::int64_t own = cache_index_[static_cast<std::size_t>(layer)];
+    const std::int64_t own = 2 * cache_index_[static_cast<std::size_t>(layer)] + (part == Part::values ? 1 : 0);
     const std::int64_t at =
         ((own * sequences + sequence) * context_.own_heads + head) * max_length_ * shape_.head_dim();
-    return View::matrix(cache.data() + static_cast<std::size_t>(at) * size_of(context_.working), max_length_,
+    return View::matrix(cache_.data() + static_cast<std::size_t>(at) * size_of(context_.working), max_length_,
                         shape_.head_dim(), context_.working);
   }
 
-  AttentionOperand cache_operand(const DeviceMemory& cache, int layer, int sequence) const {
-    return {cached(cache, layer, sequence, 0).data, 0, shape_.head_dim(), max_length_ * shape_.head_dim()};
+  AttentionOperand cache_operand(Part part, int layer, int sequence) const {
+    return {cached(part, layer, sequence, 0).data, 0, shape_.head_dim(), max_length_ * shape_.head_dim()};
   }
 
   /// Keys and values of the new tokens go into the cache, then every new token attends to all of its sequence.
@@ -180,19 +210,19 @@ class Decoder::Impl {
     const View rows = qkv.row_range(segment.first_row, segment.first_row + segment.count);
     for (std::int64_t head = 0; head < context.own_heads; ++head) {
       const std::int64_t column = head * 3 * head_dim;
-      const auto store = [&](const DeviceMemory& cache, std::int64_t from) {
+      const auto store = [&](Part part, std::int64_t from) {
         context.device->copy(
             rows.col_range(from, from + head_dim),
-            cached(cache, layer, segment.sequence, head).row_range(segment.length, segment.length + segment.count),
+            cached(part, layer, segment.sequence, head).row_range(segment.length, segment.length + segment.count),
             *context.stream);
       };
-      store(keys_, column + head_dim);
-      store(values_, column + 2 * head_dim);
+      store(Part::keys, column + head_dim);
+      store(Part::values, column + 2 * head_dim);
     }
     Attention args;
     args.q = {rows.data, 0, rows.row_stride, 3 * head_dim};
-    args.k = cache_operand(keys_, layer, segment.sequence);
-    args.v = cache_operand(values_, layer, segment.sequence);
+    args.k = cache_operand(Part::keys, layer, segment.sequence);
+    args.v = cache_operand(Part::values, layer, segment.sequence);
     args.out = {attended.at(segment.first_row, 0), 0, attended.row_stride, head_dim};
     args.dtype = context.working;
     args.batch = 1;
@@ -328,7 +358,7 @@ class Decoder::Impl {
   std::vector<std::int64_t> lengths_;
   std::vector<Segment> segments_;
   std::vector<std::int32_t> ids_, positions_;
-  DeviceMemory keys_, values_, id_memory_, logits_, outgoing_;
+  DeviceMemory cache_, id_memory_, logits_, outgoing_;
   Request sent_;
 };
 

@@ -27,8 +27,7 @@ struct DecoderSetup {
 };
 
 /// Forward of one or several sequences of different lengths with a key/value cache, over pipeline stages and a tensor
-/// group. The cache is [own layers][sequence][own heads][max length][head_dim], for keys and for values, in the working
-/// type.
+/// group. The cache is [own layers][keys, values][sequence][own heads][max length][head_dim] in the working type.
 ///
 /// Every rank of the model calls extend and step in the same order with the same tokens. A stage waits for the stage
 /// before it, not for those behind: calls for different sequences run at the same time on different stages. Only the
@@ -45,7 +44,8 @@ class Decoder {
   /// @param sequences  how many the cache has room for.
   /// @param max_length  tokens of the longest, prompt included.
   /// @param prompt_block  tokens of a prompt worked off at once.
-  /// @throws ConfigError when the topology or the model cannot decode; DeviceError when memory is short.
+  /// @throws ConfigError when the topology or the model cannot decode, or not so many tokens; DeviceError when memory is
+  /// short, before any of it is touched.
   Decoder(const DecoderSetup& setup, int sequences, std::int64_t max_length, std::int64_t prompt_block = kPromptBlock);
   ~Decoder();
   Decoder(const Decoder&) = delete;

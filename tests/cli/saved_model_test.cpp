@@ -158,6 +158,10 @@ TEST_F(SavedModelCommands, MistakesAreNamed) {
   refused("generate --checkpoint nowhere --prompt x", 4, folder_->file("nowhere") + ": no checkpoint there");
   refused("generate --checkpoint run", 2, "--prompt: give at least one");
   refused("generate --checkpoint run --prompt x --tokens 0", 2, "--tokens: must be at least 1");
+  refused("generate --checkpoint run --prompt x --tokens 9223372036854775807", 2, "--tokens: must be at most 2147483647");
+  refused("generate --checkpoint run --prompt xyz --tokens 2147483647", 2, "positions have 31 bits");
+  refused("generate --checkpoint run --prompt x --tokens 2147483640", 6, "2147483641 tokens need 1099511624192 bytes, 512 a token");
+  refused("generate --checkpoint run --prompt-file /dev/zero", 4, "/dev/zero: goes on behind 1073741824 bytes");
   refused("generate --checkpoint run --prompt x --top-p 0", 2, "--top-p");
   refused("generate --checkpoint run --prompt \"$(printf '\\377')\"", 2, "is not UTF-8");
   refused("generate --checkpoint run --prompt x --repetition-penalty 0", 2, "--repetition-penalty");

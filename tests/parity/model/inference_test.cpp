@@ -6,6 +6,7 @@
 #include "espalier/communicator.hpp"
 #include "model/decoder.hpp"
 #include "parity/model/rig.hpp"
+#include "support/doubles/small_backend.hpp"
 #include "train/likelihood.hpp"
 
 namespace espalier::testing_support {
@@ -176,6 +177,38 @@ TEST_P(Inference, PaddingChangesNoLogit) {
     const auto expected = std::span(truth).subspan(t * static_cast<std::size_t>(rig.facts().model.vocab), columns);
     EXPECT_LE(largest_difference(std::span(both).last(columns), expected), 1e-5) << "token " << t;
   }
+}
+
+// A prompt of millions of tokens: half of the cache would fit, and must not be taken before the other half is refused.
+TEST_P(Inference, ACacheThatDoesNotFitIsRefusedWhole) {
+  Rig rig(model() + "/hf", options(), {{Mode::forward_only, 1, 1, 1}});
+  const ModelShape& shape = rig.facts().model;
+  const auto a_token = static_cast<std::size_t>(2 * shape.layers * shape.hidden) * sizeof(float);
+  constexpr std::int64_t kTokens = 3'000'000;
+  const std::size_t needed = a_token * kTokens;
+  SmallBackend small(rig.backend(), "key/value cache", needed - needed / 4);
+  DecoderSetup setup;
+  setup.facts = &rig.facts();
+  setup.parameters = &rig.parameters();
+  setup.local = rig.executor().parameters();
+  setup.backend = &small;
+  setup.tensor = &rig.tensor();
+  setup.data = &rig.data();
+  try {
+    const Decoder decoder(setup, 1, kTokens);
+    ADD_FAILURE() << "granted";
+  } catch (const DeviceError& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "keys and values of 1 text of up to 3000000 tokens need " + std::to_string(needed) + " bytes, " +
+                  std::to_string(a_token) +
+                  " a token; shorten the prompt, draw fewer tokens, or spread the model over "
+                  "more ranks (small: only " +
+                  std::to_string(needed - needed / 4) + " bytes are free)");
+  }
+  EXPECT_EQ(small.device().granted(), 0U);
+  // Longer than positions can count, and more bytes than a number holds.
+  EXPECT_THROW(Decoder(setup, 1, std::int64_t{1} << 31), ConfigError);
+  EXPECT_THROW(Decoder(setup, 1 << 22, (std::int64_t{1} << 31) - 1), DeviceError);
 }
 
 TEST_P(Inference, GreedyWithoutACacheGivesTheTokens) {

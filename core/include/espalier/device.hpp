@@ -71,6 +71,10 @@ class ESPALIER_API Device {
   /// @param purpose  counted in memory_use() under this name.
   /// @throws DeviceError naming purpose, bytes asked, and bytes free where that is known.
   virtual DeviceMemory reserve(std::size_t bytes, std::string_view purpose) = 0;
+  /// The same near the host: pinned memory that kernels of this device reach over the bus, for what is touched once a step
+  /// (optimizer state). Where host and device share memory it is reserve(); other devices override it or refuse.
+  /// @throws DeviceError likewise, also where there is no such memory.
+  virtual DeviceMemory reserve_near_host(std::size_t bytes, std::string_view purpose);
   virtual Stream& lane(Lane lane) = 0;
   /// Work put on `then` later waits for what is on `first` now: an event, no host wait.
   virtual void order(Stream& first, Stream& then) = 0;

@@ -17,11 +17,7 @@ Options read_options(const ConfigView& config) {
     config.fail("reduce", "\"step\" is a choice of stage 2: stage " + std::to_string(options.stage) +
                               " reduces once a step in any case; leave it out");
   }
-  if (config.string("offload_optimizer") == "cpu") {
-    config.fail("offload_optimizer",
-                "\"cpu\" is not available in this version: optimizer state lives with the weights (\"none\"); a higher "
-                "stage or more data ranks make it smaller");
-  }
+  options.offload = config.string("offload_optimizer") == "cpu";
   const std::string dtype = config.string("reduce_dtype");
   if (dtype == "f32") options.reduce_dtype = DType::f32;
   if (dtype == "bf16") options.reduce_dtype = DType::bf16;

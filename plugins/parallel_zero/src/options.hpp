@@ -26,7 +26,8 @@ inline constexpr OptionSpec kOptions[] = {
     {"prefetch", OptionType::integer, "1", "stage 3: layers gathered ahead of their use", 0, 64},
     {"keep_gathered", OptionType::integer, "1",
      "stage 3: further layers that may stay gathered between uses; 0: each use gathers", 0, 1e6},
-    {"offload_optimizer", OptionType::string, "\"none\"", "where optimizer state lives: none (with the weights)",
+    {"offload_optimizer", OptionType::string, "\"none\"",
+     "where optimizer state lives: with the weights, or in host memory that the device's update kernels reach",
      -kNoLimit, kNoLimit, "none|cpu"},
 };
 
@@ -38,6 +39,7 @@ struct Options {
   bool overlap = true;
   int prefetch = 1;
   int keep_gathered = 1;
+  bool offload = false;  ///< optimizer state in host memory
 };
 
 /// @throws ConfigError for options that exclude each other or are not there yet.

@@ -40,7 +40,9 @@ void Zero::bind(const StatePlan& plan, const Optimizer& optimizer, Backend& back
   matrix_memory_ = reserve(sizes_.matrix, DType::f32, "scratch");
   state_memory_.clear();
   for (const StateSpec& spec : specs_) {
-    state_memory_.push_back(reserve(state_elements(layout_, spec), spec.dtype, "optimizer"));
+    const auto bytes = static_cast<std::size_t>(state_elements(layout_, spec)) * size_of(spec.dtype);
+    state_memory_.push_back(options_.offload ? device.reserve_near_host(bytes, "optimizer")
+                                             : device.reserve(bytes, "optimizer"));
   }
   bind_views();
   bind_movers();

@@ -85,4 +85,40 @@ TEST(CpuDevice, CopiesAndClearsStridedViews) {
 }
 
 }  // namespace
+/// A device of its own memory that knows nothing of the host's.
+class Distant final : public Device {
+ public:
+  std::string_view name() const override { return "distant:0"; }
+  bool host_accessible() const override { return false; }
+  DeviceMemory reserve(std::size_t, std::string_view) override { return {}; }
+  Stream& lane(Lane lane) override { return cpu_->lane(lane); }
+  void order(Stream&, Stream&) override {}
+  void copy(const View&, const View&, Stream&) override {}
+  void fill_zero(const View&, Stream&) override {}
+  void wait(Stream&) override {}
+  std::vector<MemoryUse> memory_use() const override { return {}; }
+
+ protected:
+  void release(void*, std::size_t) noexcept override {}
+
+ private:
+  std::unique_ptr<Device> cpu_ = make_cpu_device();
+};
+
+TEST(NearHost, IsTheSameMemoryOnTheCpuAndRefusedWhereThereIsNone) {
+  const auto cpu = make_cpu_device();
+  const DeviceMemory state = cpu->reserve_near_host(4096, "optimizer");
+  ASSERT_TRUE(state);
+  EXPECT_EQ(cpu->memory_use().at(0).bytes, 4096u);
+  Distant distant;
+  try {
+    const DeviceMemory none = distant.reserve_near_host(4096, "optimizer");
+    FAIL() << "accepted";
+  } catch (const DeviceError& error) {
+    EXPECT_NE(std::string(error.what()).find("distant:0: optimizer (4096 bytes) cannot be kept in host memory"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 }  // namespace espalier

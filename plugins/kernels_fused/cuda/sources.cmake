@@ -1,0 +1,4 @@
+# What the plugin is made of, for both builds: by nvcc (CMakeLists.txt here) and for the emulator (tests/cuda_emulation).
+set(kernels_fused_cuda_kernels
+    src/norm.cu)
+set(kernels_fused_cuda_host)

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "espalier/error.hpp"
+
+namespace espalier::kernels_fused::cuda {
+
+/// @param what  the call or kernel, for the message.
+/// @throws DeviceError "<what>: <CUDA's text> (CUDA error <number>)".
+inline void check(cudaError_t status, const char* what) {
+  if (status != cudaSuccess) {
+    throw DeviceError("cuda: " + std::string(what) + ": " + cudaGetErrorString(status) + " (CUDA error " +
+                      std::to_string(static_cast<int>(status)) + ")");
+  }
+}
+
+}  // namespace espalier::kernels_fused::cuda

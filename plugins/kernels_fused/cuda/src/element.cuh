@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "compat.cuh"
+#include "espalier/error.hpp"
+#include "espalier/tensor.hpp"
+
+namespace espalier::kernels_fused::cuda {
+
+__device__ __forceinline__ float to_float(float x) { return x; }
+__device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
+
+/// Rounds to nearest even.
+template <class T>
+__device__ __forceinline__ T from_float(float x) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    return __float2bfloat16_rn(x);
+  } else if constexpr (std::is_same_v<T, __half>) {
+    return __float2half_rn(x);
+  } else {
+    static_assert(std::is_same_v<T, float>);
+    return x;
+  }
+}
+
+/// Elements of one 16-byte access.
+template <class T>
+inline constexpr int kPack = 16 / static_cast<int>(sizeof(T));
+
+/// N consecutive elements as they lie in memory; N * sizeof(T) is 16 bytes or a multiple.
+template <class T, int N = kPack<T>>
+struct alignas(16) Pack {
+  static_assert(N * sizeof(T) % 16 == 0);
+  T v[N];
+
+  __device__ __forceinline__ float operator[](int i) const { return to_float(v[i]); }
+  __device__ __forceinline__ void set(int i, float x) { v[i] = from_float<T>(x); }
+};
+
+/// Loads N elements, of which `left` exist; the others are zeros.
+/// @param aligned  whether `from` is a multiple of 16 bytes: the same for a whole launch (see aligned_rows), so that
+/// branches stay
+///                 together. Which elements a thread holds does not depend on it, so neither do results.
+template <class T, int N = kPack<T>>
+__device__ __forceinline__ Pack<T, N> load_pack(const T* from, std::int64_t left, bool aligned) {
+  Pack<T, N> pack;
+  if (aligned && left >= N) {
+#pragma unroll
+    for (int i = 0; i < N; i += kPack<T>) {
+      *reinterpret_cast<uint4*>(&pack.v[i]) = ALIGNED_ACCESS(const uint4, from + i);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) pack.v[i] = i < left ? from[i] : from_float<T>(0.0f);
+  }
+  return pack;
+}
+
+/// Stores the first `left` of N elements.
+template <class T, int N>
+__device__ __forceinline__ void store_pack(T* to, const Pack<T, N>& pack, std::int64_t left, bool aligned) {
+  if (aligned && left >= N) {
+#pragma unroll
+    for (int i = 0; i < N; i += kPack<T>) {
+      ALIGNED_ACCESS(uint4, to + i) = *reinterpret_cast<const uint4*>(&pack.v[i]);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      if (i < left) to[i] = pack.v[i];
+    }
+  }
+}
+
+/// Whether 16-byte accesses fit every row of the view. A view without memory (an operand left out) fits.
+inline bool aligned_rows(const View& view) {
+  const bool start = reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
+  return start && (view.rows <= 1 || static_cast<std::size_t>(view.row_stride) * size_of(view.dtype) % 16 == 0);
+}
+template <class... Views>
+bool aligned_rows(const View& view, const Views&... others) {
+  return aligned_rows(view) && (aligned_rows(others) && ...);
+}
+
+/// Calls body with a value of the element type of a working dtype (f32, bf16, f16): with_element(dtype, [&](auto
+/// element) { using T = decltype(element); … }).
+template <class Body>
+void with_element(DType dtype, Body&& body) {
+  switch (dtype) {
+    case DType::f32:
+      return body(float{});
+    case DType::bf16:
+      return body(__nv_bfloat16{});
+    case DType::f16:
+      return body(__half{});
+    default:
+      ESPALIER_ASSERT(dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16);
+  }
+}
+
+}  // namespace espalier::kernels_fused::cuda

@@ -9,7 +9,21 @@
 #include <string>
 
 #include "comm/mpi.hpp"
+#include "espalier/polling.hpp"
 #include "espalier/threads.hpp"
+
+namespace espalier {
+namespace {
+void (*poll_hook)(void*) = nullptr;
+void* poll_hook_data = nullptr;
+}  // namespace
+
+void set_poll_hook(void (*work)(void*), void* data) {
+  poll_hook = work;
+  poll_hook_data = data;
+}
+
+}  // namespace espalier
 
 namespace espalier::comm {
 
@@ -123,6 +137,7 @@ void MpiRuntime::poll_between_items() noexcept {
 }
 
 void MpiRuntime::poll() {
+  if (poll_hook != nullptr) poll_hook(poll_hook_data);
   std::size_t kept = 0;
   for (std::size_t i = 0; i < moving_.size(); ++i) {
     Job& job = jobs_[moving_[i]];

@@ -177,10 +177,12 @@ void Zero::reduce_tied(Stream& lane) {
     for (std::int64_t begin = 0; begin < range.elements(); begin += bucket) {
       const View mine = range.flat_range(begin, std::min(begin + bucket, range.elements()));
       const View theirs = View::vector(wire_memory_.data(), mine.elements(), DType::f32);
-      const Request in = pipeline_.start_receive(theirs, other, 0, lane);
-      const Request out = pipeline_.start_send(mine, other, 0, lane);
-      pipeline_.finish(in, lane);
-      pipeline_.finish(out, lane);
+      // One of the two sends first: a library may do the operations of a group one after another.
+      for (const bool sends : {pipeline_.rank() == 0, pipeline_.rank() != 0}) {
+        const Request request =
+            sends ? pipeline_.start_send(mine, other, 0, lane) : pipeline_.start_receive(theirs, other, 0, lane);
+        pipeline_.finish(request, lane);
+      }
       backend_->kernels().elementwise->add(mine, theirs, mine, lane);
     }
   }

@@ -3,9 +3,11 @@
 //   data_bench make PREFIX          pair of the recipe of tests/fixtures/data/gpt_bigscience/digest_recipe
 //   data_bench indices PREFIX OUT   its three arrays, one thread, without fsync
 //   data_bench large PREFIX         a pair with a cache of 100 million samples (1.7 GB of disk)
-//   data_bench open PREFIX          opens that in a fresh process
+//   data_bench open PREFIX [cold]   opens that in a fresh process; cold: after its pages were dropped from the page cache
 //   data_bench read PREFIX          writes 100 MB of tokens, reads samples of 2049 of them
 //   data_bench write PREFIX         writes 2 and 4 million documents of one token
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -13,6 +15,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -21,6 +24,7 @@
 #include "espalier/error.hpp"
 #include "index_file.hpp"
 #include "index_writer.hpp"
+#include "mapped_file.hpp"
 #include "output_file.hpp"
 #include "sample_reader.hpp"
 #include "support/numpy_normal.hpp"
@@ -129,6 +133,65 @@ void read_samples(const std::string& prefix) {
               seconds[0] * 1e6 / 24'000);
 }
 
+/// The files of a pair and its cache.
+std::vector<std::string> files_of(const std::string& prefix) {
+  std::vector<std::string> files;
+  const std::filesystem::path path = std::filesystem::absolute(prefix);
+  for (const auto& entry : std::filesystem::directory_iterator(path.parent_path())) {
+    if (entry.path().filename().string().starts_with(path.filename().string()) && entry.is_regular_file()) {
+      files.push_back(entry.path());
+    }
+  }
+  return files;
+}
+
+/// Clean pages only: the files must have been written long enough ago.
+void drop_from_page_cache(const std::vector<std::string>& files) {
+  for (const std::string& path : files) {
+    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    ::fdatasync(file);
+    ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+    ::close(file);
+  }
+}
+
+/// KiB of the files that lie in the page cache. The tokens of the large pair are a hole as long as many disks: left out.
+long cached_kib(const std::vector<std::string>& files) {
+  constexpr std::size_t kPage = 4096;
+  std::size_t pages = 0;
+  for (const std::string& path : files) {
+    const auto file = MappedFile::open(path);
+    if (file->size_bytes() == 0 || path.ends_with(".bin")) {
+      continue;
+    }
+    std::vector<unsigned char> resident((file->size_bytes() + kPage - 1) / kPage);
+    if (::mincore(const_cast<std::byte*>(file->data()), file->size_bytes(), resident.data()) == 0) {
+      for (const unsigned char one : resident) {
+        pages += one & 1U;
+      }
+    }
+  }
+  return static_cast<long>(pages * kPage / 1024);
+}
+
+void open_large(const std::string& prefix, bool cold) {
+  const auto files = files_of(prefix);
+  if (cold) {
+    drop_from_page_cache(files);
+  }
+  const long cached = cached_kib(files);
+  const Usage before = usage();
+  const auto start = Clock::now();
+  const auto file = IndexedFile::open(prefix, stamp_path(prefix, ""));
+  const IndexArrays arrays = load_index(large_request(file));
+  const double seconds = seconds_since(start);
+  const Usage after = usage();
+  std::printf("{\"samples\": %lld, \"read_whole\": %s, \"milliseconds\": %.2f, \"page_faults\": %ld, "
+              "\"kib_in_page_cache_before\": %ld, \"kib_read_from_disk\": %ld}\n",
+              static_cast<long long>(arrays.samples()), file.read_whole() ? "true" : "false", seconds * 1e3,
+              after.faults - before.faults, cached, cached_kib(files) - cached);
+}
+
 int run(int argc, char** argv) {
   const std::string job = argc > 1 ? argv[1] : "";
   const std::string prefix = argc > 2 ? argv[2] : "";
@@ -155,15 +218,8 @@ int run(int argc, char** argv) {
       std::printf("{\"documents\": %d, \"finish_seconds\": %.3f, \"peak_mib\": %.1f}\n", documents,
                   seconds_since(start), usage().peak_mib);
     }
-  } else if (job == "open" && argc == 3) {
-    const Usage before = usage();
-    const auto start = Clock::now();
-    const auto file = IndexedFile::open(prefix, stamp_path(prefix, ""));
-    const IndexArrays arrays = load_index(large_request(file));
-    const double seconds = seconds_since(start);
-    std::printf("{\"samples\": %lld, \"read_whole\": %s, \"milliseconds\": %.2f, \"page_faults\": %ld}\n",
-                static_cast<long long>(arrays.samples()), file.read_whole() ? "true" : "false", seconds * 1e3,
-                usage().faults - before.faults);
+  } else if (job == "open" && (argc == 3 || (argc == 4 && std::string(argv[3]) == "cold"))) {
+    open_large(prefix, argc == 4);
   } else if (job == "read" && argc == 3) {
     read_samples(prefix);
   } else {

@@ -86,6 +86,7 @@ def main():
         if not os.path.exists(large + "_pair.check"):
             run(args.bench, "large", large)
         for _ in range(3):
+            print("open, nothing in the page cache:", run(args.bench, "open", large, "cold").strip())
             print("open:", run(args.bench, "open", large).strip())
     print("read:", run(args.bench, "read", os.path.join(args.work, "read")).strip())
     print("write:", run(args.bench, "write", os.path.join(args.work, "write")).strip())

@@ -15,10 +15,10 @@ class HeldOutBatches final : public BatchSource {
  public:
   HeldOutBatches(const Dataset& dataset, int set, const Walk& walk, const RunFacts& facts, std::int64_t samples)
       : dataset_(dataset), set_(set), walk_(walk), facts_(facts), samples_(samples),
-        tokens_(static_cast<std::size_t>(walk.seq + 1)), mask_(static_cast<std::size_t>(walk.seq)) {
+        mask_(static_cast<std::size_t>(walk.seq)) {
     const auto rows = static_cast<std::size_t>(walk.samples * walk.micro_batches);
-    ids_.resize(rows * static_cast<std::size_t>(walk.seq));
-    targets_.resize(ids_.size());
+    targets_.resize(rows * static_cast<std::size_t>(walk.seq));
+    ids_.resize(targets_.size() + 1);
   }
 
   /// Reads the pass that starts at `first`; returns the bytes of its targets.
@@ -29,14 +29,14 @@ class HeldOutBatches final : public BatchSource {
     for (int k = 0; k < walk_.micro_batches; ++k) {
       const std::int64_t start = first + (static_cast<std::int64_t>(k) * facts_.grid.data + facts_.grid.data_rank) * walk_.samples;
       for (std::int64_t i = 0; i < walk_.samples; ++i, ++row) {
-        const auto ids = std::span(ids_).subspan(row * seq, seq);
+        const auto ids = std::span(ids_).subspan(row * seq, seq + 1);
         const auto targets = std::span(targets_).subspan(row * seq, seq);
         if (start + i >= samples_) {
           std::ranges::fill(ids, 0);
           std::ranges::fill(targets, -1);
           continue;
         }
-        read_sample(dataset_, set_, start + i, facts_.model.tokenizer_vocab, tokens_, mask_, ids, targets);
+        read_sample(dataset_, set_, start + i, facts_.model.tokenizer_vocab, ids, mask_, targets);
         for (const std::int32_t target : targets) bytes += target >= 0 ? bytes_of_id[static_cast<std::size_t>(target)] : 0;
       }
     }
@@ -54,7 +54,7 @@ class HeldOutBatches final : public BatchSource {
   Walk walk_;
   const RunFacts& facts_;
   std::int64_t samples_;
-  std::vector<std::int32_t> tokens_, ids_, targets_;
+  std::vector<std::int32_t> ids_, targets_;
   std::vector<std::uint8_t> mask_;
 };
 

@@ -1,6 +1,7 @@
 #include "train/loader.hpp"
 
 #include <fmt/format.h>
+#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -10,7 +11,7 @@
 namespace espalier::app {
 
 void read_sample(const Dataset& dataset, int set, std::int64_t index, std::int64_t vocab, std::span<std::int32_t> tokens,
-                 std::span<std::uint8_t> mask, std::span<std::int32_t> ids, std::span<std::int32_t> targets) {
+                 std::span<std::uint8_t> mask, std::span<std::int32_t> targets) {
   std::ranges::fill(mask, std::uint8_t{1});
   dataset.read(set, index, tokens, mask);
   // One comparison for both ends: a negative id is a huge unsigned one.
@@ -22,10 +23,7 @@ void read_sample(const Dataset& dataset, int set, std::int64_t index, std::int64
                               "another tokenizer",
                               origin.source, origin.sample, *bad, bad - tokens.begin(), vocab - 1));
   }
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    ids[i] = tokens[i];
-    targets[i] = mask[i] != 0 ? tokens[i + 1] : -1;
-  }
+  for (std::size_t i = 0; i < targets.size(); ++i) targets[i] = mask[i] != 0 ? tokens[i + 1] : -1;
 }
 
 Loader::Loader(const Dataset& dataset, int set, const BatchSchedule& schedule, const RunFacts& facts, std::int64_t train_samples,
@@ -38,7 +36,6 @@ Loader::Loader(const Dataset& dataset, int set, const BatchSchedule& schedule, c
       vocab_(facts.model.tokenizer_vocab),
       train_samples_(train_samples),
       start_(consumed),
-      tokens_(static_cast<std::size_t>(seq_ + 1)),
       mask_(static_cast<std::size_t>(seq_)),
       ring_(kDepth) {
   std::int64_t most = 0;
@@ -46,7 +43,7 @@ Loader::Loader(const Dataset& dataset, int set, const BatchSchedule& schedule, c
     most = std::max(most, phase.batch.micro_batch * phase.batch.micro_batches);
   }
   for (HostBatch& batch : ring_) {
-    batch.ids.resize(static_cast<std::size_t>(most * seq_));
+    batch.ids.resize(static_cast<std::size_t>(most * seq_ + 1));
     batch.targets.resize(static_cast<std::size_t>(most * seq_));
   }
   thread_ = std::thread([this] { work(); });
@@ -88,6 +85,9 @@ void Loader::work() {
         batch = &ring_[static_cast<std::size_t>(filled_ % kDepth)];
       }
       fill(*batch, consumed);
+      timespec now{};
+      ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+      busy_.store(static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec), std::memory_order_relaxed);
       consumed += shape.global_batch;
       {
         const std::lock_guard lock(mutex_);
@@ -110,7 +110,7 @@ void Loader::fill(HostBatch& batch, std::int64_t consumed) {
   for (std::int64_t k = 0; k < batch.shape.micro_batches; ++k) {
     const std::int64_t first = first_sample_of(consumed, batch.shape, grid_, k);
     for (std::int64_t i = 0; i < batch.shape.micro_batch; ++i, ++row) {
-      read_sample(dataset_, set_, first + i, vocab_, tokens_, mask_, std::span(batch.ids).subspan(row * seq, seq),
+      read_sample(dataset_, set_, first + i, vocab_, std::span(batch.ids).subspan(row * seq, seq + 1), mask_,
                   std::span(batch.targets).subspan(row * seq, seq));
     }
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -16,7 +17,7 @@ namespace espalier::app {
 
 /// One rank's samples of one step, in the order they are trained on: micro-batch k holds rows [k · micro_batch, (k + 1) · micro_batch).
 struct HostBatch {
-  std::vector<std::int32_t> ids;      ///< [samples, seq]
+  std::vector<std::int32_t> ids;      ///< [samples, seq], and one more
   std::vector<std::int32_t> targets;  ///< [samples, seq]; -1 where the loss does not count
   StepBatch shape;
   std::int64_t first_sample = 0;      ///< consumed samples when the step starts
@@ -29,10 +30,14 @@ constexpr std::int64_t first_sample_of(std::int64_t step_start, const StepBatch&
   return step_start + (micro_batch * grid.data + grid.data_rank) * shape.micro_batch;
 }
 
-/// Reads one sample into ids and targets, checking every id against the tokenizer's vocabulary.
+/// Reads one sample, checking every id against the tokenizer's vocabulary.
+/// @param tokens  [seq + 1], the first `seq` of them are its ids. In a batch [samples, seq] that means one more than its row, which the
+///                next row's first id replaces: so no sample is copied to take its last token off.
+/// @param mask  [seq], overwritten.
+/// @param targets  [seq], the tokens one further on; -1 where the loss does not count.
 /// @throws IoError naming source and sample for an id outside the vocabulary.
 void read_sample(const Dataset& dataset, int set, std::int64_t index, std::int64_t vocab, std::span<std::int32_t> tokens,
-                 std::span<std::uint8_t> mask, std::span<std::int32_t> ids, std::span<std::int32_t> targets);
+                 std::span<std::uint8_t> mask, std::span<std::int32_t> targets);
 
 /// Reads training batches ahead on one thread. Never touches MPI. All buffers are made at the start.
 class Loader {
@@ -49,6 +54,8 @@ class Loader {
   const HostBatch& next();
   /// Seconds spent waiting in next() so far.
   double waited_seconds() const { return waited_; }
+  /// Seconds of a core that reading has used so far, on the loader's own thread.
+  double busy_seconds() const { return busy_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr int kDepth = 3;  ///< one in use, one ready, one being read
@@ -60,7 +67,6 @@ class Loader {
   BatchSchedule schedule_;
   Grid grid_;
   std::int64_t seq_, vocab_, train_samples_, start_;
-  std::vector<std::int32_t> tokens_;
   std::vector<std::uint8_t> mask_;
 
   std::vector<HostBatch> ring_;
@@ -70,6 +76,7 @@ class Loader {
   bool stop_ = false;
   std::exception_ptr error_;
   double waited_ = 0;
+  std::atomic<double> busy_{0};
   std::thread thread_;  ///< last: it uses everything above
 };
 

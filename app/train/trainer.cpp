@@ -100,6 +100,7 @@ ExitCode Trainer::run() {
   if (saved_step_ != state_.step) save();
   finish_save();
   report_communication();
+  report_loader();
   report_guard();
   if (!finished()) {
     // What loads something else at each start would begin again.

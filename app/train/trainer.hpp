@@ -64,6 +64,7 @@ class Trainer {
   void report_decay();
   void report_memory();
   void report_communication();
+  void report_loader();
   void record_step(const Verdict& verdict, std::int64_t samples, double lr, double seconds);
   Border agree_on_border();
   void evaluate(std::string_view when);
@@ -98,6 +99,7 @@ class Trainer {
   StopRules stop_rules_;
   std::chrono::steady_clock::time_point step_start_{};
   std::int64_t steps_here_ = 0;  ///< since this process started
+  double seconds_here_ = 0;      ///< of those steps
 };
 
 }  // namespace espalier::app

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include "telemetry/jsonl_monitor.hpp"
@@ -100,6 +101,7 @@ void Trainer::report_decay() {
 
 void Trainer::record_step(const Verdict& verdict, std::int64_t samples, double lr, double seconds) {
   steps_here_ += 1;
+  seconds_here_ += seconds;
   if (monitors_.empty()) return;
   const RunFacts& facts = session_.facts();
   const double tokens = static_cast<double>(samples * facts.model.seq_length);
@@ -137,6 +139,17 @@ void Trainer::report_memory() {
 
 void Trainer::report_communication() {
   for (const std::string& line : comm_report_->lines(session_.world(), session_.stream())) event("comm", line);
+}
+
+/// The rank that waited longest is what the others waited for.
+void Trainer::report_loader() {
+  std::array<double, 2> spent = {loader_->waited_seconds(), loader_->busy_seconds()};
+  const View view = View::vector(spent.data(), std::ssize(spent), DType::f64);
+  session_.world().run({Verb::all_reduce, view, view, Reduce::max, 0, 0}, session_.stream());
+  const auto share = [&](double seconds) { return 100 * seconds / seconds_here_; };
+  event("data", fmt::format("waited {:.3f} s for batches, {:.3f} % of the steps; reading them kept a thread of its own busy for {:.3f} s, "
+                            "{:.3f} %",
+                            spent[0], share(spent[0]), spent[1], share(spent[1])));
 }
 
 Progress Trainer::progress() const {

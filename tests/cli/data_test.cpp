@@ -157,6 +157,7 @@ TEST_F(DataOfARun, NoTestSplitGivesNoTestLine) {
   const Outcome trained = trainer("train recipe.toml --set 'data.split=\"67,33,0\"' --set eval.at_end=true --set eval.samples=1");
   EXPECT_EQ(trained.code, 0) << trained.text;
   EXPECT_THAT(trained.text, AllOf(HasSubstr("valid loss at iteration 6"), Not(HasSubstr("test loss")), Not(HasSubstr("\"test\""))));
+  EXPECT_THAT(trained.text, ::testing::ContainsRegex("waited [0-9.]+ s for batches, [0-9.]+ % of the steps; reading them"));
 }
 
 // More samples than the order was planned for: refused, or the same order and a further plan; never another order unsaid.

@@ -21,15 +21,14 @@ class DatasetBatches final : public BatchSource {
   DatasetBatches(const Dataset& dataset, const RunFacts& facts, std::int64_t micro, std::int64_t step) {
     const std::int64_t global = micro * kMicroBatches;
     const std::int64_t seq = facts.model.seq_length, samples = global / facts.grid.data;
-    ids_.resize(static_cast<std::size_t>(samples * seq));
-    targets_.resize(ids_.size());
-    std::vector<std::int32_t> tokens(static_cast<std::size_t>(seq + 1));
+    targets_.resize(static_cast<std::size_t>(samples * seq));
+    ids_.resize(targets_.size() + 1);
     std::vector<std::uint8_t> mask(static_cast<std::size_t>(seq));
     const StepBatch shape{global, micro, samples / micro};
     for (std::int64_t row = 0; row < samples; ++row) {
       const std::int64_t sample = first_sample_of(step * global, shape, facts.grid, row / micro) + row % micro;
       const auto at = static_cast<std::size_t>(row * seq), n = static_cast<std::size_t>(seq);
-      read_sample(dataset, 0, sample, facts.model.tokenizer_vocab, tokens, mask, std::span(ids_).subspan(at, n),
+      read_sample(dataset, 0, sample, facts.model.tokenizer_vocab, std::span(ids_).subspan(at, n + 1), mask,
                   std::span(targets_).subspan(at, n));
     }
     stride_ = micro * seq;

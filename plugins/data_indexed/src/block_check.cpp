@@ -159,6 +159,7 @@ CheckedFile::CheckedFile(std::shared_ptr<const MappedFile> mapping, BlockCheck c
 void CheckedFile::check_block(std::size_t block) const {
   const std::size_t begin = block * kCheckBlock;
   const std::size_t bytes = std::min(kCheckBlock, mapping_->size_bytes() - begin);
+  mapping_->fetch(begin, bytes);
   if (checksum(mapping_->data() + begin, bytes) != check_.blocks[block]) {
     const bool removed = ::unlink(check_path_.c_str()) == 0;
     fail_io(mapping_->path(),

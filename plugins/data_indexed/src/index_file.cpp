@@ -57,11 +57,16 @@ IndexedFile IndexedFile::open(const std::string& prefix, const std::string& stam
   file.prefix_ = prefix;
   file.index_ = MappedFile::open(prefix + ".idx");
   file.data_ = MappedFile::open(prefix + ".bin");
+  file.index_->read_ahead(false);  // with a stamp, first and last page are all it takes
   file.check_header();
   file.check_lengths();
-  if (!stamp.empty() && file.take_from_stamp(stamp)) {
+  const bool stamped = !stamp.empty() && file.take_from_stamp(stamp);
+  if (stamped) {
     file.check_data_length();
     file.warn_of_open_document();
+  }
+  file.index_->read_ahead(true);
+  if (stamped) {
     return file;
   }
   file.check_document_index();

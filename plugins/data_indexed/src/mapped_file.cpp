@@ -44,6 +44,20 @@ std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path) {
   return file;
 }
 
+void MappedFile::read_ahead(bool wanted) const {
+  if (data_ != nullptr) {
+    ::madvise(const_cast<std::byte*>(data_), size_bytes_, wanted ? MADV_NORMAL : MADV_RANDOM);
+  }
+}
+
+void MappedFile::fetch(std::size_t offset, std::size_t bytes) const {
+  if (data_ == nullptr) {
+    return;
+  }
+  const std::size_t before = offset % static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));  // it wants whole pages
+  ::madvise(const_cast<std::byte*>(data_) + offset - before, bytes + before, MADV_WILLNEED);
+}
+
 void MappedFile::forget() const {
   if (data_ != nullptr) {
     ::madvise(const_cast<std::byte*>(data_), size_bytes_, MADV_DONTNEED);

@@ -27,6 +27,11 @@ class MappedFile {
   /// Length, inode and times of the opened file as text: another one after anything was written to it, also when the
   /// old modification time was put back. The same on all hosts of a shared disk.
   const std::string& identity() const { return identity_; }
+  /// Whether the kernel may read on around a page that is touched. It does from the start, by megabytes on many disks;
+  /// without, a touch reads its page alone.
+  void read_ahead(bool wanted) const;
+  /// Begins to read bytes [offset, offset + bytes) at once, which lie in the file.
+  void fetch(std::size_t offset, std::size_t bytes) const;
   /// Takes the pages that were read so far out of this process; they are mapped again where they are touched.
   void forget() const;
   /// When it was last changed, in seconds since 1970.

@@ -61,6 +61,7 @@ std::optional<NpyArray> NpyArray::open(const std::string& path, std::string& why
     why = path + ": " + reason;
     return std::nullopt;
   };
+  array.mapping_->read_ahead(false);  // opening looks at the header alone; then samples lie anywhere
   const std::size_t size = array.mapping_->size_bytes();
   const auto* bytes = reinterpret_cast<const char*>(array.mapping_->data());
   if (size < kMagic.size() + 2 || std::memcmp(bytes, kMagic.data(), kMagic.size()) != 0) {

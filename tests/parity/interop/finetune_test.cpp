@@ -142,13 +142,12 @@ class PairBatches final : public BatchSource {
  public:
   PairBatches(const Dataset& dataset, int samples) : seq_(dataset.sample_tokens() - 1), samples_(samples) {
     const auto seq = static_cast<std::size_t>(seq_);
-    ids.resize(seq * static_cast<std::size_t>(samples));
-    targets.resize(ids.size());
-    std::vector<std::int32_t> tokens(seq + 1);
+    targets.resize(seq * static_cast<std::size_t>(samples));
+    ids.resize(targets.size() + 1);
     std::vector<std::uint8_t> mask(seq);
     for (int s = 0; s < samples; ++s) {
       const std::size_t at = static_cast<std::size_t>(s) * seq;
-      app::read_sample(dataset, 0, s, app::ByteTokenizer::kVocab, tokens, mask, std::span(ids).subspan(at, seq),
+      app::read_sample(dataset, 0, s, app::ByteTokenizer::kVocab, std::span(ids).subspan(at, seq + 1), mask,
                        std::span(targets).subspan(at, seq));
     }
   }

@@ -1,6 +1,10 @@
 // The cached index arrays: names, staleness, damage.
 #include "cache.hpp"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "espalier/error.hpp"
@@ -11,6 +15,20 @@ namespace espalier::data_indexed {
 namespace {
 
 using namespace espalier::testing;
+
+void drop_from_page_cache(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  ::fdatasync(file);
+  ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+  ::close(file);
+}
+
+std::int64_t pages_in_memory(const std::string& path) {
+  const auto file = MappedFile::open(path);
+  std::vector<unsigned char> pages((file->size_bytes() + 4095) / 4096);
+  EXPECT_EQ(::mincore(const_cast<std::byte*>(file->data()), file->size_bytes(), pages.data()), 0);
+  return std::count_if(pages.begin(), pages.end(), [](unsigned char page) { return (page & 1U) != 0; });
+}
 
 class CacheTest : public ::testing::Test {
  protected:
@@ -48,6 +66,34 @@ TEST_F(CacheTest, ReusedWhenNothingChanged) {
   store_index(request());
   EXPECT_EQ(why_not_cached(request()), std::nullopt);
   EXPECT_EQ(load_index(request()).samples(), load_index(request()).plan().samples);
+}
+
+// A touch of a mapped file makes the kernel read megabytes around it, unless it is told that the next touch lies elsewhere.
+TEST_F(CacheTest, OpeningReadsNoMoreThanItLooksAt) {
+  std::vector<std::int32_t> document(10);
+  IndexWriter writer(folder_ / "wide", ElementType::kUint16);
+  for (int k = 0; k < 300'000; ++k) {
+    writer.add_sequence(std::span<const std::int32_t>(document));
+    writer.end_document();
+  }
+  writer.finish();
+  const auto written = IndexedFile::open(folder_ / "wide");
+  const IndexRequest asked{&written, "", "train", {0, written.sequences()}, 700'000, 4, 1};
+  store_index(asked);
+  std::vector<std::string> files = cache_files(asked).all();
+  for (const std::string& path : files) {
+    drop_from_page_cache(path);
+    if (pages_in_memory(path) > 0) {
+      GTEST_SKIP() << path << " lies on a file system of memory";
+    }
+  }
+  const IndexArrays arrays = load_index(asked);
+  for (const std::string& path : files) {
+    EXPECT_LE(pages_in_memory(path), 1) << path << " of " << std::filesystem::file_size(path) << " bytes";
+  }
+  arrays.shuffled(arrays.samples() / 2);  // checks one block, which is all that is read
+  EXPECT_GE(pages_in_memory(files[2]), static_cast<std::int64_t>(kCheckBlock / 4096));
+  EXPECT_LE(pages_in_memory(files[2]), static_cast<std::int64_t>(kCheckBlock / 4096) + 1);
 }
 
 TEST_F(CacheTest, ADifferentSplitIsNoticed) {

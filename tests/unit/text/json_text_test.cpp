@@ -55,6 +55,15 @@ TEST(JsonText, EachFaultHasItsName) {
   EXPECT_EQ(read(R"({"text":"good","text":null})").fault, LineFault::no_string);
 }
 
+// Found by the fuzzer, in the library it compares with: that one stops at a byte of zero and calls the rest of the line sound.
+TEST(JsonText, AByteOfZeroIsNoEndOfTheLine) {
+  for (const std::string_view line :
+       {std::string_view("5\0\0\0" "7", 5), std::string_view("{\"text\":\"a\"}\0", 13),
+        std::string_view("{\"text\":\"a\0b\"}", 14), std::string_view("\0{\"text\":\"a\"}", 13)}) {
+    EXPECT_EQ(read(line).fault, LineFault::broken_json) << line;
+  }
+}
+
 // T03: half a surrogate pair is refused, or replaced and counted.
 TEST(JsonText, LoneSurrogatesAreNeverKept) {
   for (const char* line :

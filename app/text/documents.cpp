@@ -77,13 +77,14 @@ class Reader {
         source_(source_of(file, piece)),
         lines_(*source_, std::max<std::int64_t>(piece.begin - 1, 0), rules.longest) {
     if (piece.number == 0) lines_.skip_if(kByteOrderMark);
+    end_ = std::max(piece.end, lines_.position() + (piece.number == 0 ? 1 : 0));  // the first line is the first piece's
   }
 
   void jsonl() {
-    if (piece_.begin > 0 && !lines_.skip_line(piece_.end)) return;
-    while (lines_.position() < piece_.end) {
+    if (piece_.begin > 0 && !lines_.skip_line(end_)) return;
+    while (lines_.position() < end_) {
       const auto line = lines_.next();
-      if (!line || line->start >= piece_.end) return;  // the latter: what came before was too long
+      if (!line || line->start >= end_) return;  // the latter: what came before was too long
       if (is_blank(*line)) {
         ++counts_.blank_lines;
         continue;
@@ -122,7 +123,7 @@ class Reader {
     };
     while (const auto line = lines_.next()) {
       if (is_blank(*line)) {
-        if (line->start >= piece_.end) break;
+        if (line->start >= end_) break;
         end();
         continue;
       }
@@ -138,8 +139,8 @@ class Reader {
  private:
   /// To the first blank line that begins in the piece; false when none does.
   bool skip_to_border() {
-    if (!lines_.skip_line(piece_.end)) return false;
-    while (lines_.position() < piece_.end) {
+    if (!lines_.skip_line(end_)) return false;
+    while (lines_.position() < end_) {
       const auto line = lines_.next();
       if (!line) return false;
       if (is_blank(*line)) return true;
@@ -218,6 +219,7 @@ class Reader {
 
   const std::filesystem::path& file_;
   const Piece& piece_;
+  std::int64_t end_ = 0;  // what begins before it is the piece's
   const DocumentRules& rules_;
   ReadCounts& counts_;
   const DocumentSink& sink_;

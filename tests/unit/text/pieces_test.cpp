@@ -114,6 +114,21 @@ TEST(Pieces, CutsChangeNothing) {
   }
 }
 
+// Found by the fuzzer: a cut within or right behind the byte order mark lost the first line, or the border behind it.
+TEST(Pieces, TheByteOrderMarkBelongsToTheFirstLine) {
+  const Folder folder;
+  for (const bool jsonl : {true, false}) {
+    DocumentRules rules;
+    rules.split_paragraphs = !jsonl;
+    for (const std::string& rest : {std::string("{\"text\":\"a\"}\n{\"text\":\"b\"}\n"), std::string("\n{\"text\":\"a\"}")}) {
+      const std::vector<std::string> file = {folder.write(jsonl ? "a.jsonl" : "a.txt", "\xEF\xBB\xBF" + rest)};
+      const Seen whole = read(file, rules, kWhole);
+      EXPECT_FALSE(whole.documents.empty());
+      for (const std::int64_t size : {1, 2, 3, 4, 5}) EXPECT_TRUE(read(file, rules, size) == whole) << rest << size;
+    }
+  }
+}
+
 // The number of a line in a message does not depend on the cuts.
 TEST(Pieces, FaultsKeepTheirLineNumbers) {
   const Folder folder;

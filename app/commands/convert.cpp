@@ -176,6 +176,21 @@ void report(const std::string& to, const WrittenModel& written, std::string_view
                              : fmt::format("; {} tokenizer file{}", companions, companions == 1 ? "" : "s"));
 }
 
+/// config.json of the Hugging Face model that a checkpoint was made of or started from; "" without one. Its special ids
+/// and all else that a checkpoint has no place for go back to where they came from.
+std::string kept_config(const CheckpointReader& checkpoint) {
+  if (std::string text = kept_huggingface_config(checkpoint.folder()); !text.empty()) return text;
+  const fs::path start = string_in(checkpoint.manifest().recipe, "checkpoint", "load_model");
+  if (start.empty()) return "";
+  try {
+    if (!is_huggingface_folder(start)) return kept_huggingface_config(find_checkpoint(start.string()).path);
+    const HuggingFaceConfig config = read_huggingface_config(start);
+    return model_mismatch(checkpoint.manifest().model, config.shape).empty() ? config.text : "";
+  } catch (const IoError&) {
+    return "";  // where the run started need not be there any more
+  }
+}
+
 void to_huggingface(const Args& args, const Source& source) {
   const WeightSource& weights = source.get();
   const ModelShape& shape = weights.shape();
@@ -188,12 +203,12 @@ void to_huggingface(const Args& args, const Source& source) {
   what.shard_bytes = shard_bytes(args);
   const bool tokenizer_rows = choice(args, "--rows", {"tokenizer", "logical"}) == 0;
   what.vocab = tokenizer_rows && shape.tokenizer_vocab > 0 ? std::min(shape.tokenizer_vocab, shape.vocab) : shape.vocab;
-  if (source.folder) what.config = source.folder->config().text;
+  what.config = source.folder ? source.folder->config().text : kept_config(*source.checkpoint);
   what.companions = companions(args, source);
   if (const auto tokenizer = tokenizer_among(what.companions, what.vocab)) {
     if (what.config.empty()) what.ids.end = tokenizer->end_of_document();
   } else if (what.companions.empty() && source.checkpoint &&
-             tokenizer_plugin_of(source.checkpoint->manifest().recipe) == kBuiltInTokenizer) {
+             string_in(source.checkpoint->manifest().recipe, "tokenizer", "plugin") == kBuiltInTokenizer) {
     what.made = byte_tokenizer_files();
     what.ids = {-1, ByteTokenizer::kEndOfDocument, ByteTokenizer::kPadding};
   }
@@ -217,24 +232,13 @@ void use_recipe(const Args& args, const HuggingFaceFolder& folder, CheckpointImp
   folder.check(ParameterList(what.shape), what.shape.tokenizer_vocab);
 }
 
-/// [tokenizer] of a converted checkpoint: the copy that lies in it.
-std::string tokenizer_section(const CheckpointImport& what) {
-  const bool json =
-      std::ranges::any_of(what.companions, [](const fs::path& file) { return file.filename() == "tokenizer.json"; });
-  const auto model =
-      std::ranges::find_if(what.companions, [](const fs::path& file) { return file.extension() == ".model"; });
-  const fs::path name = json ? fs::path("tokenizer.json") : model->filename();
-  const fs::path file = fs::absolute(what.folder).lexically_normal() / CheckpointStore::name_of(0) / name;
-  return fmt::format("plugin = \"{}\"\nfile = {}\n", json ? kHuggingFaceTokenizer : kSentencePieceTokenizer,
-                     toml_string(file.string()));
-}
-
 void to_checkpoint(const Args& args, const Source& source) {
   CheckpointImport what;
   what.folder = args.string("TO");
   const HuggingFaceFolder& folder = *source.folder;
   what.origin = fs::absolute(folder.folder()).lexically_normal().string();
   what.companions = companions(args, source);
+  what.config = folder.config().text;
   if (args.has("--recipe")) {
     use_recipe(args, folder, what);
   } else {
@@ -245,7 +249,8 @@ void to_checkpoint(const Args& args, const Source& source) {
     if (const auto tokenizer = tokenizer_among(what.companions, what.shape.vocab)) {
       what.shape.tokenizer_vocab = tokenizer->vocab_size();
       what.tokenizer = tokenizer->fingerprint();
-      table = tokenizer_section(what);
+      table = tokenizer_section(what.companions,
+                                fs::absolute(what.folder).lexically_normal() / CheckpointStore::name_of(0));
     }
     what.recipe = converted_recipe(what.shape, what.origin, table);
   }

@@ -20,8 +20,9 @@ namespace espalier::app {
 namespace {
 
 constexpr ArgSpec kArgs[] = {
-    {"--checkpoint", ArgType::string, "a step_N folder, a folder of checkpoints (its newest), or a run's folder", true,
-     nullptr, false, "DIR"},
+    {"--checkpoint", ArgType::string,
+     "a step_N folder, a folder of checkpoints (its newest), a run's folder, or a Hugging Face folder", true, nullptr,
+     false, "DIR"},
     {"--data", ArgType::string,
      "text or JSONL file to evaluate on (may be repeated); without it: the recipe's validation sets", false, nullptr,
      true, "FILE"},
@@ -70,7 +71,7 @@ std::vector<LikelihoodRequest> requests_of(std::span<const Answered> files, cons
 }
 
 void print_answers(std::span<const Answered> files, std::span<const double> likelihoods, const Args& args,
-                   std::int64_t step) {
+                   const std::string& origin) {
   std::ofstream details;
   if (args.has("--details")) details.open(args.string("--details"));
   fmt::print("{:<28} {:>10} {:>9} {:>8} {:>9} {:>8}\n", "questions", "count", "acc", "stderr", "acc_norm", "stderr");
@@ -88,7 +89,7 @@ void print_answers(std::span<const Answered> files, std::span<const double> like
                standard_error(scores.accuracy(), scores.questions), scores.accuracy_norm(),
                standard_error(scores.accuracy_norm(), scores.questions));
   }
-  fmt::print("choices: by log-likelihood, acc_norm by that over bytes (checkpoint of step {})\n", step);
+  fmt::print("choices: by log-likelihood, acc_norm by that over bytes ({})\n", origin);
   std::cout.flush();
   if (args.has("--details") && !details.flush()) throw IoError(args.string("--details"), "cannot be written", errno);
 }
@@ -111,7 +112,7 @@ int answer(Communicator& world, const Args& args) {
   const std::vector<double> result =
       likelihoods->run(session.executor(), session.backend(), world, [](std::int64_t) {});
   phase(world, [&] {
-    if (world.rank() == 0) print_answers(files, result, args, model.manifest().train.step);
+    if (world.rank() == 0) print_answers(files, result, args, model.origin());
   });
   return 0;
 }
@@ -154,8 +155,7 @@ int evaluate(Communicator& world, const Args& args) {
   const SetLoss total = total_of(losses);
   if (speaks) {
     print_line("all, by bytes", total);
-    fmt::print("validation: {:.2f} bits per byte (checkpoint of step {})\n", total.bits_per_byte(),
-               model.manifest().train.step);
+    fmt::print("validation: {:.2f} bits per byte ({})\n", total.bits_per_byte(), model.origin());
   }
   return 0;
 }

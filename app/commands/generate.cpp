@@ -20,8 +20,9 @@ namespace espalier::app {
 namespace {
 
 constexpr ArgSpec kArgs[] = {
-    {"--checkpoint", ArgType::string, "a step_N folder, a folder of checkpoints (its newest), or a run's folder", true,
-     nullptr, false, "DIR"},
+    {"--checkpoint", ArgType::string,
+     "a step_N folder, a folder of checkpoints (its newest), a run's folder, or a Hugging Face folder", true, nullptr,
+     false, "DIR"},
     {"--prompt", ArgType::string, "text to continue (may be repeated); \"\" starts a document", false, nullptr, true,
      "TEXT"},
     {"--prompt-file", ArgType::string,
@@ -194,8 +195,8 @@ int generate(Communicator& world, const Args& args) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   std::int64_t drawn = 0;
   for (const Continuation& one : done) drawn += one.tokens;
-  std::cerr << fmt::format("generate: {} tokens in {:.2f} s ({:.0f} tokens/s), checkpoint of step {}\n", drawn, seconds,
-                           static_cast<double>(drawn) / std::max(seconds, 1e-9), model.manifest().train.step);
+  std::cerr << fmt::format("generate: {} tokens in {:.2f} s ({:.0f} tokens/s), {}\n", drawn, seconds,
+                           static_cast<double>(drawn) / std::max(seconds, 1e-9), model.origin());
   return 0;
 }
 

@@ -8,13 +8,15 @@
 #include <vector>
 
 #include "checkpoint/reader.hpp"
+#include "config/load.hpp"
+#include "interop/huggingface.hpp"
 #include "session/session.hpp"
 #include "train/batch.hpp"
 
 namespace espalier::app {
 
-/// A model as a checkpoint holds it, ready for forward passes: session and weights. The recipe is the one saved with
-/// it.
+/// A model as a checkpoint or a Hugging Face folder holds it, ready for forward passes: session and weights. The recipe
+/// is the one saved with a checkpoint, or what `convert` would save.
 class SavedModel {
  public:
   struct Request {
@@ -33,10 +35,15 @@ class SavedModel {
   void load(std::span<const Walk> walks);
 
   Session& session() { return *session_; }
-  const Manifest& manifest() const { return reader_->manifest(); }
+  /// What it is, for people: "checkpoint of step 100", or the folder.
+  std::string origin() const;
 
  private:
-  std::unique_ptr<CheckpointReader> reader_;
+  RecipeRequest open(const Request& request, int world);
+  RecipeRequest recipe_of_folder(const Request& request);
+
+  std::unique_ptr<CheckpointReader> reader_;  // one of the two
+  std::unique_ptr<HuggingFaceFolder> folder_;
   std::unique_ptr<PluginHost> plugins_;
   std::unique_ptr<Session> session_;
 };

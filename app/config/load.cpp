@@ -77,7 +77,7 @@ bool is_built_in(const PluginChoice& choice) {
 
 Recipe load_recipe(const RecipeRequest& request, const OptionsOf& options_of) {
   std::vector<ConfigProblem> problems;
-  ConfigTable root = read_sources(request.file, request.overrides, request.environment, problems);
+  ConfigTable root = read_sources(request.file, request.text, request.overrides, request.environment, problems);
   // A file that is no TOML would only report everything in it as missing.
   throw_if_any(problems);
 

@@ -11,6 +11,7 @@ namespace espalier::app {
 
 struct RecipeRequest {
   std::string file;
+  std::string text;                    ///< TOML instead of what the file has, which is then only a name for messages
   std::vector<std::string> overrides;  ///< --set
   std::string environment;             ///< value of ESPALIER_SET
   int world = 0;                       ///< ranks of the job; 0: the smallest that fits

@@ -117,14 +117,14 @@ std::vector<std::string> split_assignments(const std::string& text) {
 
 }  // namespace
 
-ConfigTable read_sources(const std::string& file, const std::vector<std::string>& overrides,
+ConfigTable read_sources(const std::string& file, const std::string& text, const std::vector<std::string>& overrides,
                          const std::string& environment, std::vector<ConfigProblem>& problems) {
   ConfigTable result;
   result.source = {file, 1, 1, "recipe"};
   for (const std::string& assignment : split_assignments(environment)) {
     merge(result, parse_assignment(assignment, kSetVariable, problems));
   }
-  merge(result, Includer(problems).read(file, "recipe"));
+  merge(result, text.empty() ? Includer(problems).read(file, "recipe") : parse_toml(text, file, "recipe", problems));
   for (const std::string& assignment : overrides) merge(result, parse_assignment(assignment, "--set", problems));
   return result;
 }

@@ -12,6 +12,7 @@
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/store.hpp"
 #include "espalier/error.hpp"
+#include "interop/huggingface_config.hpp"
 #include "interop/new_folder.hpp"
 
 namespace espalier::app {
@@ -135,6 +136,7 @@ WrittenModel write_checkpoint(const WeightSource& source, const ParameterList& p
   }
   file.finish();
   for (const std::filesystem::path& companion : what.companions) copy_synced(companion, folder / companion.filename());
+  if (!what.config.empty()) write_synced(folder / kKeptConfig, what.config);
   write_synced(folder / "recipe.toml", what.recipe);
   write_synced(folder / "manifest.json", manifest.to_json());
   store.publish(0, 0);

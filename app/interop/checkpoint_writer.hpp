@@ -19,6 +19,7 @@ struct CheckpointImport {
   std::string recipe;                             ///< TOML, saved with it
   std::string tokenizer;                          ///< fingerprint, "" when unknown
   std::string origin;                             ///< for people: where the weights came from
+  std::string config;                             ///< config.json the weights came with, kept for the way back
   std::vector<std::filesystem::path> companions;  ///< files copied along: the tokenizer's
 };
 

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "config/toml.hpp"
+#include "text/tokenizers/open.hpp"
 
 namespace espalier::app {
 
@@ -19,6 +22,15 @@ std::string converted_recipe(const ModelShape& shape, const std::string& origin,
       shape.positions > 0 ? fmt::format("position = \"learned\"\npositions = {}\n", shape.positions) : "",
       shape.embedding_norm, shape.tied_head, shape.attention_dropout, shape.hidden_dropout, shape.norm_eps,
       tokenizer.empty() ? "" : "\n[tokenizer]\n" + tokenizer);
+}
+
+std::string tokenizer_section(const std::vector<std::filesystem::path>& files, const std::filesystem::path& folder) {
+  auto file = std::ranges::find(files, "tokenizer.json", [](const auto& path) { return path.filename().string(); });
+  const bool json = file != files.end();
+  if (!json) file = std::ranges::find(files, ".model", [](const auto& path) { return path.extension().string(); });
+  if (file == files.end()) return "";
+  return fmt::format("plugin = \"{}\"\nfile = {}\n", json ? kHuggingFaceTokenizer : kSentencePieceTokenizer,
+                     toml_string((folder / file->filename()).string()));
 }
 
 }  // namespace espalier::app

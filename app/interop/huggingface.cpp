@@ -178,6 +178,19 @@ void HuggingFaceFolder::check(const ParameterList& parameters, std::int64_t voca
   if (parameters.find(kHead) == nullptr) check_tied_head();
 }
 
+void HuggingFaceFolder::require_model(const ModelShape& model, const ParameterList& parameters) const {
+  if (const std::string text = model_mismatch(model, shape()); !text.empty()) {
+    throw IoError(folder_.string() + ": " + text);
+  }
+  if (shape().vocab < model.tokenizer_vocab) {
+    throw IoError(
+        fmt::format("{}: has {} rows for ids, the recipe's tokenizer has {} ids: the model is of another "
+                    "tokenizer (tokenizer.file)",
+                    folder_.string(), shape().vocab, model.tokenizer_vocab));
+  }
+  check(parameters, model.tokenizer_vocab);
+}
+
 void HuggingFaceFolder::check_tied_head() const {
   const FileTensor* head = find(kHead);
   if (head == nullptr) return;

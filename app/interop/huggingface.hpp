@@ -47,6 +47,8 @@ class HuggingFaceFolder final : public WeightSource {
   /// The same for a model that may have more rows in its vocabulary than the files: the embedding and the head need
   /// only the first `vocab` of them.
   void check(const ParameterList& parameters, std::int64_t vocab) const;
+  /// Both for the model of a recipe: its shape, ids of its tokenizer, its parameters.
+  void require_model(const ModelShape& model, const ParameterList& parameters) const;
 
  private:
   const FileTensor* find(std::string_view name) const;

@@ -7,6 +7,8 @@
 #include <initializer_list>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <tuple>
+#include <utility>
 
 #include "espalier/error.hpp"
 
@@ -113,21 +115,34 @@ void put_id(Json& json, const char* name, std::int32_t id) {
   }
 }
 
-}  // namespace
-
-HuggingFaceConfig read_huggingface_config(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / "config.json";
+/// Text and value.
+std::pair<std::string, Json> read_object(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw IoError(path.string(), "cannot open", errno);
-  HuggingFaceConfig result;
-  result.text.assign(std::istreambuf_iterator<char>(file), {});
+  std::string text(std::istreambuf_iterator<char>(file), {});
   Json json;
   try {
-    json = Json::parse(result.text);
+    json = Json::parse(text);
   } catch (const Json::exception& error) {
     throw IoError(fmt::format("{}: {}", path.string(), error.what()));
   }
   if (!json.is_object()) throw IoError(path.string() + ": is no JSON object");
+  return {std::move(text), std::move(json)};
+}
+
+}  // namespace
+
+std::string kept_huggingface_config(const std::filesystem::path& checkpoint) {
+  std::error_code error;
+  const std::filesystem::path path = checkpoint / kKeptConfig;
+  return std::filesystem::exists(path, error) ? read_object(path).first : "";
+}
+
+HuggingFaceConfig read_huggingface_config(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "config.json";
+  HuggingFaceConfig result;
+  Json json;
+  std::tie(result.text, json) = read_object(path);
   const ConfigReader config(json, path.string());
   const Json* type = config.find({"model_type"});
   if (type == nullptr || (*type != "bloom" && *type != "gpt2")) {

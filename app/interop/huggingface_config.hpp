@@ -21,6 +21,12 @@ struct HuggingFaceConfig {
 /// sense.
 HuggingFaceConfig read_huggingface_config(const std::filesystem::path& folder);
 
+/// Name of the config.json that a converted checkpoint keeps: not config.json, which would make it a Hugging Face
+/// folder.
+inline constexpr const char* kKeptConfig = "huggingface_config.json";
+/// Text of the one in a checkpoint's folder, "" where there is none. @throws IoError when it is no JSON object.
+std::string kept_huggingface_config(const std::filesystem::path& checkpoint);
+
 /// Special ids, as transformers wants them; -1: none.
 struct SpecialIds {
   std::int32_t begin = -1, end = -1, padding = -1;

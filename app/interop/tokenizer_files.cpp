@@ -14,21 +14,21 @@ constexpr const char* kNames[] = {"added_tokens.json", "chat_template.jinja",   
                                   "spiece.model",      "special_tokens_map.json", "tokenizer_config.json",
                                   "tokenizer.json",    "tokenizer.model",         "vocab.json"};
 
-std::shared_ptr<ConfigTable> tokenizer_table(const std::string& recipe) {
+std::shared_ptr<ConfigTable> table_of(const std::string& recipe, std::string_view section) {
   std::vector<ConfigProblem> problems;
   const ConfigTable root = parse_toml(recipe, "", "checkpoint", problems);
-  const ConfigValue* value = root.find("tokenizer");
+  const ConfigValue* value = root.find(section);
   const auto* table = value == nullptr ? nullptr : std::get_if<std::shared_ptr<ConfigTable>>(&value->data);
   return table == nullptr ? std::make_shared<ConfigTable>() : *table;
 }
 
 }  // namespace
 
-std::string tokenizer_plugin_of(const std::string& recipe) {
-  const std::shared_ptr<ConfigTable> table = tokenizer_table(recipe);
-  const ConfigValue* plugin = table->find("plugin");
-  const auto* name = plugin == nullptr ? nullptr : std::get_if<std::string>(&plugin->data);
-  return name == nullptr ? "" : *name;
+std::string string_in(const std::string& recipe, std::string_view section, std::string_view key) {
+  const std::shared_ptr<ConfigTable> table = table_of(recipe, section);
+  const ConfigValue* value = table->find(key);
+  const auto* text = value == nullptr ? nullptr : std::get_if<std::string>(&value->data);
+  return text == nullptr ? "" : *text;
 }
 
 std::vector<fs::path> tokenizer_files_in(const fs::path& folder) {
@@ -41,7 +41,7 @@ std::vector<fs::path> tokenizer_files_in(const fs::path& folder) {
 }
 
 std::vector<fs::path> tokenizer_files_of(const std::string& recipe) {
-  const std::shared_ptr<ConfigTable> table = tokenizer_table(recipe);
+  const std::shared_ptr<ConfigTable> table = table_of(recipe, "tokenizer");
   std::vector<fs::path> files;
   std::error_code error;
   for (const auto& [key, option] : table->values) {

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace espalier::app {
@@ -13,7 +14,7 @@ std::vector<std::filesystem::path> tokenizer_files_in(const std::filesystem::pat
 /// lies beside it under a name of transformers. Paths that do not exist any more are left out.
 std::vector<std::filesystem::path> tokenizer_files_of(const std::string& recipe);
 
-/// The name of the plugin that the recipe of a checkpoint has for its tokenizer.
-std::string tokenizer_plugin_of(const std::string& recipe);
+/// A key's text in the recipe of a checkpoint; "" where it has none.
+std::string string_in(const std::string& recipe, std::string_view section, std::string_view key);
 
 }  // namespace espalier::app

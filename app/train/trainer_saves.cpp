@@ -87,16 +87,7 @@ void Trainer::start_from(const std::filesystem::path& folder) {
   phase(session_.world(), [&] {
     if (is_huggingface_folder(folder)) {
       source = std::make_unique<HuggingFaceFolder>(folder);
-      const ModelShape& model = session_.facts().model;
-      if (const std::string text = model_mismatch(model, source->shape()); !text.empty()) {
-        throw IoError(folder.string() + ": " + text);
-      }
-      if (source->shape().vocab < model.tokenizer_vocab) {
-        throw IoError(fmt::format("{}: has {} rows for ids, the recipe's tokenizer has {} ids: the model is of another "
-                                  "tokenizer (tokenizer.file)",
-                                  folder.string(), source->shape().vocab, model.tokenizer_vocab));
-      }
-      source->check(session_.parameters(), model.tokenizer_vocab);
+      source->require_model(session_.facts().model, session_.parameters());
       return;
     }
     const CheckpointStore::Found found = find_checkpoint(folder.string());

@@ -126,9 +126,34 @@ TEST(Convert, TokenizerFilesTravelAlong) {
               HasSubstr("has no tokenizer.json"));
 }
 
-std::string greedy(const std::string& checkpoint) {
-  return cli_test::run(std::string(TRAINER_EXE) + " generate --checkpoint " + quoted(checkpoint) +
-                       " --prompt 'h\u00e9' --tokens 12 --greedy --ignore-end 2>/dev/null")
+Json config_of(const std::string& folder) {
+  std::ifstream file(fs::path(folder) / "config.json");
+  return Json::parse(file);
+}
+
+// What a checkpoint has no place for: ids that the program does not use, and keys it does not know.
+TEST(Convert, IdsAndOtherKeysOfTheConfigComeBack) {
+  const Folder work;
+  const std::string hf = kModels / "tiny_a/hf";
+  ASSERT_EQ(convert(hf, work.file("ck")).code, 0);
+  ASSERT_EQ(convert(work.file("ck"), work.file("back")).code, 0);
+  const Json before = config_of(hf), after = config_of(work.file("back"));
+  EXPECT_EQ(before["pad_token_id"], 3);
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id", "initializer_range", "pretraining_tp"}) {
+    EXPECT_EQ(after[key], before[key]) << key;
+  }
+  // The checkpoint is still one of ours.
+  EXPECT_THAT(convert(work.file("ck/step_0"), work.file("again")).text, HasSubstr("29 tensors"));
+  // Damaged by hand: said, not ignored.
+  std::ofstream(work.file("ck/step_0/huggingface_config.json")) << "[1]";
+  const Outcome damaged = convert(work.file("ck"), work.file("third"));
+  EXPECT_EQ(damaged.code, 4);
+  EXPECT_THAT(damaged.text, HasSubstr("huggingface_config.json: is no JSON object"));
+}
+
+std::string greedy(const std::string& checkpoint, const std::string& before = "", const std::string& more = "") {
+  return cli_test::run(before + std::string(TRAINER_EXE) + " generate --checkpoint " + quoted(checkpoint) +
+                       " --prompt 'h\u00e9' --tokens 12 --greedy --ignore-end " + more + " 2>/dev/null")
       .text;
 }
 
@@ -146,14 +171,44 @@ TEST(Convert, TheTokenizerOfBytesGoesAlongAsAFile) {
   std::vector<std::int32_t> ids;
   tokenizer->encode("h\u00e9 \n", ids);
   EXPECT_EQ(ids, (std::vector<std::int32_t>{'h', 0xC3, 0xA9, ' ', '\n'}));
-  std::ifstream config(fs::path(work.file("hf")) / "config.json");
-  const auto json = nlohmann::json::parse(config);
+  const Json json = config_of(work.file("hf"));
   EXPECT_EQ(json["eos_token_id"], 256);
   EXPECT_EQ(json["vocab_size"], 258);
   ASSERT_EQ(convert(work.file("hf"), work.file("back")).code, 0);
   const std::string text = greedy(job.run_dir());
   EXPECT_GT(text.size(), 8U);
   EXPECT_EQ(greedy(work.file("back")), text);
+  // The folder as it is, without a checkpoint in between; and over two ranks.
+  EXPECT_EQ(greedy(work.file("hf")), text);
+  EXPECT_EQ(greedy(work.file("hf"), MPIEXEC " -n 2 ",
+                   "--set parallel.tensor.plugin=parallel_tensor --set parallel.tensor.size=2"),
+            text);
+  work.write("held.txt", "h\u00e9 and some more text to be evaluated\n");
+  const auto eval = [&](const std::string& from) {
+    return cli_test::run(std::string(TRAINER_EXE) + " eval --checkpoint " + quoted(from) + " --data " +
+                         quoted(work.file("held.txt")))
+        .text;
+  };
+  const std::string of_folder = eval(work.file("hf")), of_run = eval(job.run_dir());
+  EXPECT_THAT(of_folder, HasSubstr("bits per byte (" + work.file("hf") + ")"));
+  EXPECT_EQ(of_folder.substr(0, of_folder.rfind('(')), of_run.substr(0, of_run.rfind('(')));
+}
+
+TEST(Convert, AFolderWithoutATokenizerNeedsOneNamed) {
+  const Folder work;
+  const std::string hf = kModels / "tiny_a/hf";
+  const auto generate = [&](const std::string& more) {
+    return cli_test::run(std::string(TRAINER_EXE) + " generate --checkpoint " + quoted(hf) +
+                         " --prompt ab --tokens 3 --greedy " + more);
+  };
+  const Outcome refused = generate("");
+  EXPECT_EQ(refused.code, 4);
+  EXPECT_THAT(refused.text, HasSubstr("has no tokenizer.json and no SentencePiece model; name one with --set"));
+  // The bytes have 258 ids, the model 256 rows.
+  EXPECT_THAT(generate("--set tokenizer.plugin=bytes").text, HasSubstr("256 rows cannot hold the 258 ids"));
+  EXPECT_THAT(generate("--set tokenizer.plugin=bytes --set model.layers=3").text, HasSubstr("256 rows cannot hold"));
+  EXPECT_THAT(generate("--set tokenizer.plugin=bytes --set model.vocab_size=258").text,
+              HasSubstr("has 256 rows for ids, the recipe's tokenizer has 258 ids"));
 }
 
 // A model of 20 tensors of 4 MiB: what is read and written must not stay.

@@ -92,6 +92,15 @@ TEST_F(FineTuning, DirectlyConvertedAndOnAnyLayout) {
   const std::vector<Json> steps = direct.steps();
   ASSERT_EQ(steps.size(), 6U);
   EXPECT_LT(number(steps.back(), "lm loss"), 0.8 * number(steps.front(), "lm loss"));
+  // What its config.json says beside the shape goes on with it.
+  const std::string exported = folder_.file("exported");
+  ASSERT_EQ(
+      cli_test::run(std::string(TRAINER_EXE) + " convert " + quoted(direct.run_dir()) + " " + quoted(exported)).code,
+      0);
+  std::ifstream before(hf_ + "/config.json"), after(exported + "/config.json");
+  const Json original = Json::parse(before), written = Json::parse(after);
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
+    EXPECT_EQ(written[key], original[key]) << key;
 
   ASSERT_EQ(cli_test::run(std::string(TRAINER_EXE) + " convert " + quoted(hf_) + " " + quoted(folder_.file("ck"))).code,
             0);

@@ -30,10 +30,14 @@ __device__ __forceinline__ T from_float(float x) {
 template <class T>
 inline constexpr int kPack = 16 / static_cast<int>(sizeof(T));
 
-/// N consecutive elements as they lie in memory; N * sizeof(T) is 16 bytes or a multiple.
+/// What moves a pack of so many bytes: 16 at a time, or all of them when they are fewer.
+template <std::size_t kBytes>
+using PackAccess = std::conditional_t<kBytes == 4, unsigned, std::conditional_t<kBytes == 8, uint2, uint4>>;
+
+/// N consecutive elements as they lie in memory; N * sizeof(T) is 4, 8 or a multiple of 16 bytes.
 template <class T, int N = kPack<T>>
-struct alignas(16) Pack {
-  static_assert(N * sizeof(T) % 16 == 0);
+struct alignas(PackAccess<N * sizeof(T)>) Pack {
+  static_assert(N * sizeof(T) % sizeof(PackAccess<N * sizeof(T)>) == 0);
   T v[N];
 
   __device__ __forceinline__ float operator[](int i) const { return to_float(v[i]); }
@@ -46,11 +50,12 @@ struct alignas(16) Pack {
 ///                 together. Which elements a thread holds does not depend on it, so neither do results.
 template <class T, int N = kPack<T>>
 __device__ __forceinline__ Pack<T, N> load_pack(const T* from, std::int64_t left, bool aligned) {
+  using Access = PackAccess<N * sizeof(T)>;
   Pack<T, N> pack;
   if (aligned && left >= N) {
 #pragma unroll
-    for (int i = 0; i < N; i += kPack<T>) {
-      *reinterpret_cast<uint4*>(&pack.v[i]) = ALIGNED_ACCESS(const uint4, from + i);
+    for (int i = 0; i < N; i += static_cast<int>(sizeof(Access) / sizeof(T))) {
+      *reinterpret_cast<Access*>(&pack.v[i]) = ALIGNED_ACCESS(const Access, from + i);
     }
   } else {
 #pragma unroll
@@ -62,10 +67,11 @@ __device__ __forceinline__ Pack<T, N> load_pack(const T* from, std::int64_t left
 /// Stores the first `left` of N elements.
 template <class T, int N>
 __device__ __forceinline__ void store_pack(T* to, const Pack<T, N>& pack, std::int64_t left, bool aligned) {
+  using Access = PackAccess<N * sizeof(T)>;
   if (aligned && left >= N) {
 #pragma unroll
-    for (int i = 0; i < N; i += kPack<T>) {
-      ALIGNED_ACCESS(uint4, to + i) = *reinterpret_cast<const uint4*>(&pack.v[i]);
+    for (int i = 0; i < N; i += static_cast<int>(sizeof(Access) / sizeof(T))) {
+      ALIGNED_ACCESS(Access, to + i) = *reinterpret_cast<const Access*>(&pack.v[i]);
     }
   } else {
 #pragma unroll

@@ -1,0 +1,19 @@
+// The conformance suites of the kernel families on the emulated kernels.
+#include <memory>
+
+#include "espalier/testing/elementwise_suite.hpp"
+#include "espalier/testing/loss_suite.hpp"
+#include "kernels/emulated_backend.hpp"
+
+namespace espalier::testing {
+namespace {
+
+std::unique_ptr<Backend> make_emulated(ThreadPool&) { return std::make_unique<EmulatedBackend>(); }
+
+}  // namespace
+
+INSTANTIATE_TEST_SUITE_P(Emulated, ElementwiseSuite, ::testing::ValuesIn(kernel_cases("emulated", make_emulated)),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Emulated, LossSuite, ::testing::ValuesIn(kernel_cases("emulated", make_emulated)), case_name);
+
+}  // namespace espalier::testing

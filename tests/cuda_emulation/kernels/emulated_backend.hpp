@@ -7,6 +7,7 @@
 #include "elementwise.hpp"
 #include "espalier/backend.hpp"
 #include "loss.hpp"
+#include "norm.hpp"
 #include "scratch.hpp"
 #include "stream.hpp"
 
@@ -47,7 +48,8 @@ class EmulatedBackend final : public Backend {
   kernels_fused::cuda::Scratch scratch_{device_};
   kernels_fused::cuda::CudaElementwise elementwise_{scratch_};
   kernels_fused::cuda::CudaLoss loss_;
-  KernelSet kernels_{.elementwise = &elementwise_, .loss = &loss_};
+  kernels_fused::cuda::CudaNorm norm_{scratch_};
+  KernelSet kernels_{.norm = &norm_, .elementwise = &elementwise_, .loss = &loss_};
 };
 
 }  // namespace espalier::testing

@@ -3,6 +3,7 @@
 
 #include "espalier/testing/elementwise_suite.hpp"
 #include "espalier/testing/loss_suite.hpp"
+#include "espalier/testing/norm_suite.hpp"
 #include "kernels/emulated_backend.hpp"
 
 namespace espalier::testing {
@@ -15,5 +16,6 @@ std::unique_ptr<Backend> make_emulated(ThreadPool&) { return std::make_unique<Em
 INSTANTIATE_TEST_SUITE_P(Emulated, ElementwiseSuite, ::testing::ValuesIn(kernel_cases("emulated", make_emulated)),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Emulated, LossSuite, ::testing::ValuesIn(kernel_cases("emulated", make_emulated)), case_name);
+INSTANTIATE_TEST_SUITE_P(Emulated, NormSuite, ::testing::ValuesIn(kernel_cases("emulated", make_emulated)), case_name);
 
 }  // namespace espalier::testing

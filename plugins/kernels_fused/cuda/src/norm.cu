@@ -24,8 +24,6 @@ constexpr int kRowsOfWarps = 4;  // rows in a block when a warp does a row
 template <class T, int kThreads, int kPacks>
 class Row {
  public:
-  static constexpr int kStep = kThreads * kPack<T>;
-
   __device__ __forceinline__ Row(const T* data, std::int64_t hidden, bool aligned)
       : data_(data), hidden_(hidden), aligned_(aligned) {
 #pragma unroll
@@ -35,21 +33,31 @@ class Row {
   /// Calls body(pack, first column, columns that exist from there) for each pack with at least one column.
   template <class Body>
   __device__ __forceinline__ void each(Body&& body) const {
+    each_of_two(*this, [&](const Pack<T>& pack, const Pack<T>&, std::int64_t column, std::int64_t left) {
+      body(pack, column, left);
+    });
+  }
+
+  /// The same for two rows at once: body(pack, the other's pack, first column, columns that exist from there).
+  template <class Body>
+  __device__ __forceinline__ void each_of_two(const Row& other, Body&& body) const {
     if constexpr (kPacks > 0) {
 #pragma unroll
       for (int i = 0; i < kPacks; ++i) {
-        if (at(i) < hidden_) body(held_[i], at(i), hidden_ - at(i));
+        if (at(i) < hidden_) body(held_[i], other.held_[i], at(i), hidden_ - at(i));
       }
     } else {
-      for (std::int64_t column = at(0); column < hidden_; column += kStep) {
-        body(load_pack(data_ + column, hidden_ - column, aligned_), column, hidden_ - column);
+      for (std::int64_t column = at(0); column < hidden_; column += kThreads * kPack<T>) {
+        const std::int64_t left = hidden_ - column;
+        const Pack<T> mine = load_pack(data_ + column, left, aligned_);
+        body(mine, &other == this ? mine : load_pack(other.data_ + column, left, aligned_), column, left);
       }
     }
   }
 
  private:
   __device__ static __forceinline__ std::int64_t at(int i) {
-    return static_cast<std::int64_t>(threadIdx.x) * kPack<T> + static_cast<std::int64_t>(i) * kStep;
+    return (static_cast<std::int64_t>(threadIdx.x) + static_cast<std::int64_t>(i) * kThreads) * kPack<T>;
   }
 
   const T* data_;
@@ -108,6 +116,126 @@ __global__ void __launch_bounds__(kThreads == 32 ? kRowsOfWarps * 32 : kThreads)
   });
 }
 
+template <class T>
+struct Backward {
+  const T* grad_dst;
+  const T* src;
+  const T* weight;
+  const float* mean;
+  const float* rstd;
+  const T* residual;  // null: none
+  T* grad_src;        // may be grad_dst or residual: a thread has read an element when it writes it
+  std::int64_t rows, hidden, grad_dst_stride, src_stride, residual_stride, grad_src_stride;
+  bool aligned;
+};
+
+template <class T, int kThreads, int kPacks>
+__global__ void __launch_bounds__(kThreads == 32 ? kRowsOfWarps * 32 : kThreads) layernorm_backward(Backward<T> args) {
+  SMEM_ARRAY(float, slots, 32);
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  if (row >= args.rows) return;  // a whole team
+  const float n = static_cast<float>(args.hidden), mean = args.mean[row], rstd = args.rstd[row];
+  const Row<T, kThreads, kPacks> src(args.src + row * args.src_stride, args.hidden, args.aligned);
+  const Row<T, kThreads, kPacks> grad(args.grad_dst + row * args.grad_dst_stride, args.hidden, args.aligned);
+  float sum_g = 0, sum_gx = 0;
+  src.each_of_two(grad, [&](const Pack<T>& x, const Pack<T>& dy, std::int64_t column, std::int64_t left) {
+    const Pack<T> weight = load_pack(args.weight + column, left, args.aligned);
+#pragma unroll
+    for (int k = 0; k < kPack<T>; ++k) {
+      const float g = dy[k] * weight[k];  // zero beyond the row
+      sum_g += g;
+      sum_gx += g * ((x[k] - mean) * rstd);
+    }
+  });
+  const float mean_g = block_sum<kThreads>(sum_g, slots) / n;
+  const float mean_gx = block_sum<kThreads>(sum_gx, slots) / n;
+  src.each_of_two(grad, [&](const Pack<T>& x, const Pack<T>& dy, std::int64_t column, std::int64_t left) {
+    const Pack<T> weight = load_pack(args.weight + column, left, args.aligned);
+    float dx[kPack<T>];
+#pragma unroll
+    for (int k = 0; k < kPack<T>; ++k) {
+      dx[k] = rstd * (dy[k] * weight[k] - mean_g - (x[k] - mean) * rstd * mean_gx);
+    }
+    if (args.residual != nullptr) {
+      const Pack<T> residual = load_pack(args.residual + row * args.residual_stride + column, left, args.aligned);
+#pragma unroll
+      for (int k = 0; k < kPack<T>; ++k) dx[k] += residual[k];
+    }
+    Pack<T> result;
+#pragma unroll
+    for (int k = 0; k < kPack<T>; ++k) result.set(k, dx[k]);
+    store_pack(args.grad_src + row * args.grad_src_stride + column, result, left, args.aligned);
+  });
+}
+
+// Gradients of weight and bias: first each block sums a part of the rows for 32 packs of columns, then the parts are
+// summed.
+constexpr int kLanes = 32, kRowLanes = 8, kWeightThreads = kLanes * kRowLanes;  // threads of a block: columns, rows
+constexpr std::int64_t kLeastRowsOfPart = 32, kMostParts = 256;
+
+std::int64_t rows_of_part(std::int64_t rows) {
+  return std::max(kLeastRowsOfPart, (rows + kMostParts - 1) / kMostParts);
+}
+std::int64_t parts_of(std::int64_t rows) { return (rows + rows_of_part(rows) - 1) / rows_of_part(rows); }
+
+/// @param partial  [parts, 2, hidden]: of the weight, of the bias.
+template <class T>
+__global__ void __launch_bounds__(kWeightThreads)
+    layernorm_weight_parts(Backward<T> args, std::int64_t part_rows, float* partial) {
+  SMEM_ARRAY(float, sums, kPack<T>* kRowLanes* kLanes);
+  const int x = static_cast<int>(threadIdx.x), y = static_cast<int>(threadIdx.y);
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * kLanes + x) * kPack<T>,
+                     left = args.hidden - column;
+  const std::int64_t part = blockIdx.y, begin = part * part_rows;
+  const std::int64_t end = begin + part_rows < args.rows ? begin + part_rows : args.rows;
+  float sum[2][kPack<T>] = {};
+  if (left > 0) {
+    for (std::int64_t row = begin + y; row < end; row += kRowLanes) {
+      const Pack<T> dy = load_pack(args.grad_dst + row * args.grad_dst_stride + column, left, args.aligned);
+      const Pack<T> src = load_pack(args.src + row * args.src_stride + column, left, args.aligned);
+      const float mean = args.mean[row], rstd = args.rstd[row];
+#pragma unroll
+      for (int k = 0; k < kPack<T>; ++k) {
+        sum[0][k] += dy[k] * ((src[k] - mean) * rstd);
+        sum[1][k] += dy[k];
+      }
+    }
+  }
+#pragma unroll
+  for (int which = 0; which < 2; ++which) {
+#pragma unroll
+    for (int k = 0; k < kPack<T>; ++k) sums[(k * kRowLanes + y) * kLanes + x] = sum[which][k];
+    __syncthreads();
+    for (int k = y; k < kPack<T>; k += kRowLanes) {
+      float total = 0;
+      for (int lane = 0; lane < kRowLanes; ++lane) total += sums[(k * kRowLanes + lane) * kLanes + x];
+      if (k < left) partial[(part * 2 + which) * args.hidden + column + k] = total;
+    }
+    __syncthreads();  // before the sums are written again
+  }
+}
+
+/// blockIdx.y 0: the weight's gradient, 1: the bias's.
+__global__ void __launch_bounds__(kWeightThreads)
+    layernorm_weight_sum(const float* partial, std::int64_t parts, std::int64_t hidden, bool accumulate,
+                         float* grad_weight, float* grad_bias) {
+  SMEM_ARRAY(float, sums, kRowLanes* kLanes);
+  const int x = static_cast<int>(threadIdx.x), y = static_cast<int>(threadIdx.y);
+  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kLanes + x;
+  float sum = 0;
+  if (column < hidden) {
+    for (std::int64_t part = y; part < parts; part += kRowLanes)
+      sum += partial[(part * 2 + blockIdx.y) * hidden + column];
+  }
+  sums[y * kLanes + x] = sum;
+  __syncthreads();
+  if (y > 0 || column >= hidden) return;
+  float total = 0;
+  for (int lane = 0; lane < kRowLanes; ++lane) total += sums[lane * kLanes + x];
+  float* const to = (blockIdx.y == 0 ? grad_weight : grad_bias) + column;
+  *to = accumulate ? *to + total : total;
+}
+
 /// Calls body(threads of a team, packs a thread holds) with the constants for the hidden size.
 template <class T, class Body>
 void with_team(std::int64_t hidden, Body&& body) {
@@ -136,7 +264,9 @@ Reason CudaNorm::supports(DType working, std::int64_t) const {
   return "kernels_fused_cuda: no layer norm in " + std::string(name_of(working));
 }
 
-std::size_t CudaNorm::workspace(std::int64_t, std::int64_t) const { return 0; }
+std::size_t CudaNorm::workspace(std::int64_t tokens, std::int64_t hidden) const {
+  return static_cast<std::size_t>(parts_of(tokens) * 2 * hidden) * sizeof(float);
+}
 
 void CudaNorm::forward(const LayerNorm& args, Stream& stream) {
   if (args.src.empty()) return;
@@ -161,8 +291,41 @@ void CudaNorm::forward(const LayerNorm& args, Stream& stream) {
   });
 }
 
-void CudaNorm::backward(const LayerNormGradient&, Stream&) {
-  throw DeviceError("kernels_fused_cuda: layer norm's backward is not there");
+void CudaNorm::backward(const LayerNormGradient& args, Stream& stream) {
+  const std::int64_t rows = args.src.rows, hidden = args.src.cols, parts = parts_of(rows);
+  if (hidden == 0) return;
+  auto* const partial = reinterpret_cast<float*>(scratch_.bytes(workspace(rows, hidden)));
+  with_element(args.src.dtype, [&](auto element) {
+    using T = decltype(element);
+    const Backward<T> parameters{args.grad_dst.as<T>(),
+                                 args.src.as<T>(),
+                                 args.weight.as<T>(),
+                                 args.mean.as<float>(),
+                                 args.rstd.as<float>(),
+                                 args.residual.as<T>(),
+                                 args.grad_src.as<T>(),
+                                 rows,
+                                 hidden,
+                                 args.grad_dst.row_stride,
+                                 args.src.row_stride,
+                                 args.residual.row_stride,
+                                 args.grad_src.row_stride,
+                                 aligned_rows(args.grad_dst, args.src, args.weight, args.residual, args.grad_src)};
+    if (rows == 0) return;
+    // First, since grad_src may lie on grad_dst.
+    const std::int64_t columns = kLanes * kPack<T>;
+    launch("layernorm_weight_parts", layernorm_weight_parts<T>,
+           dim3(static_cast<unsigned>((hidden + columns - 1) / columns), static_cast<unsigned>(parts)),
+           dim3(kLanes, kRowLanes), 0, handle(stream), parameters, rows_of_part(rows), partial);
+    with_team<T>(hidden, [&](auto threads, auto packs) {
+      launch("layernorm_backward", layernorm_backward<T, threads(), packs()>, team_grid<threads()>(rows),
+             team_block<threads()>(), 0, handle(stream), parameters);
+    });
+  });
+  // Without rows the sums are zeros.
+  launch("layernorm_weight_sum", layernorm_weight_sum, dim3(static_cast<unsigned>((hidden + kLanes - 1) / kLanes), 2),
+         dim3(kLanes, kRowLanes), 0, handle(stream), partial, parts, hidden, args.accumulate,
+         args.grad_weight.as<float>(), args.grad_bias.as<float>());
 }
 
 }  // namespace espalier::kernels_fused::cuda

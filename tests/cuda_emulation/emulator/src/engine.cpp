@@ -302,7 +302,7 @@ void Engine::touch(SharedArray& array, std::size_t index, bool write, Location a
   if (write) {
     array.written[index] = generation_;
   } else if (array.written[index] != generation_) {
-    fail("shared memory read that nobody has written in this block (element " + std::to_string(index) + ")", at);
+    fail("shared memory read that nobody has written in this block, or not yet (element " + std::to_string(index) + ")", at);
   }
   if (!options().races) return;
   if (array.cells.size() < array.count) array.cells.resize(array.count);

@@ -15,8 +15,8 @@
 
 #include "cuda_emulation/block.hpp"
 
-#define ESPALIER_HERE \
-  ::cuda_emulation::Location { __builtin_FILE(), static_cast<unsigned>(__builtin_LINE()) }
+// As a default argument: the place of the call.
+#define ESPALIER_HERE ::std::source_location::current()
 
 #undef __launch_bounds__
 #define __launch_bounds__(...)

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <source_location>
 #include <stdexcept>
 #include <string>
 
@@ -16,6 +17,9 @@ namespace cuda_emulation {
 struct Location {
   const char* file = "";
   unsigned line = 0;
+
+  constexpr Location() = default;
+  constexpr Location(const std::source_location& at) : file(at.file_name()), line(at.line()) {}  // NOLINT: implicit by design
 };
 
 /// In which order blocks, and the threads of a block that can go on, are run.

@@ -28,6 +28,7 @@ struct ModelContext {
   std::int64_t own_ffn = 0;
   std::uint64_t seed = 0;
   Recompute recompute = Recompute::none;
+  std::int64_t logits_bytes = 0;  ///< aim for the FP32 logits that exist at once; the head works in pieces of that size
 
   std::int64_t own_hidden() const { return own_heads * shape->head_dim(); }
   View weight(int parameter) const { return data->weight(parameter); }

@@ -51,7 +51,7 @@ void run(const ModelContext& context, const Tokens& tokens, const HeadParameters
   Arena& arena = *context.arena;
   const std::int64_t hidden = context.shape->hidden;
   const std::int64_t columns = context.weight(parameters.weight).rows;
-  const std::int64_t chunk = std::min(head_chunk_rows(columns), tokens.inside);
+  const std::int64_t chunk = std::min(head_chunk_rows(columns, context.logits_bytes), tokens.inside);
   const std::size_t element = size_of(context.working);
 
   Temporary stats_memory(arena, 2 * aligned(static_cast<std::size_t>(tokens.outside) * sizeof(float)));
@@ -98,10 +98,9 @@ void run(const ModelContext& context, const Tokens& tokens, const HeadParameters
 
 }  // namespace
 
-std::int64_t head_chunk_rows(std::int64_t own_columns) {
-  constexpr std::int64_t kChunkBytes = std::int64_t{64} << 20;  // of FP32 logits: enough rows for a GEMM to run well
-  constexpr std::int64_t kFewestRows = 128;
-  return std::max(kFewestRows, kChunkBytes / 4 / std::max<std::int64_t>(own_columns, 1));
+std::int64_t head_chunk_rows(std::int64_t own_columns, std::int64_t logits_bytes) {
+  constexpr std::int64_t kFewestRows = 128;  // for a GEMM to run well
+  return std::max(kFewestRows, logits_bytes / 4 / std::max<std::int64_t>(own_columns, 1));
 }
 
 void head_loss(const ModelContext& context, const Tokens& tokens, const HeadParameters& parameters, const View& src,

@@ -20,8 +20,8 @@ class LogitsSink {
   /// @param first_token  flattened token of row 0 in the micro-batch.
   /// @param logits  f32 [rows, own columns], device memory, valid until the stream passes; column 0 is id `first_id`.
   virtual void logits(int micro_batch, std::int64_t first_token, std::int64_t first_id, const View& logits) = 0;
-  /// @param loss  f32 [rows] of the same tokens, device memory, valid until the stream passes: −log p(target), the same on all
-  /// ranks of the tensor group; where the target is masked, anything.
+  /// @param loss  f32 [rows] of the same tokens, device memory, valid until the stream passes: −log p(target), the same
+  /// on all ranks of the tensor group; where the target is masked, anything.
   virtual void losses(int /*micro_batch*/, std::int64_t /*first_token*/, const View& /*loss*/) {}
 };
 
@@ -33,9 +33,10 @@ struct HeadPass {
   LogitsSink* sink = nullptr;
 };
 
-/// Rows of logits worked off at once: a function of the vocabulary alone, so that sums do not depend on the topology of
-/// the batch.
-std::int64_t head_chunk_rows(std::int64_t own_columns);
+/// Rows of logits worked off at once: a function of vocabulary and device alone, so that sums do not depend on the
+/// topology of the batch.
+/// @param logits_bytes  ModelContext::logits_bytes.
+std::int64_t head_chunk_rows(std::int64_t own_columns, std::int64_t logits_bytes);
 
 /// Loss of src [outside, hidden] (the last block's output): final norm, logits in FP32, cross entropy over the split
 /// vocabulary.

@@ -16,8 +16,8 @@ packages=(
   libpcre2-dev libutf8proc-dev libsentencepiece-dev
   # plugin kernels_fused; the CMake files of oneDNN ask for OpenCL
   libdnnl-dev ocl-icd-opencl-dev
-  # tests and benchmarks; fibers of Boost.Context are the threads of emulated CUDA kernels
-  libgtest-dev libgmock-dev libbenchmark-dev libboost-context-dev
+  # tests and benchmarks; fibers of Boost.Context are the threads of emulated CUDA kernels; shellcheck reads the scripts
+  libgtest-dev libgmock-dev libbenchmark-dev libboost-context-dev shellcheck
 )
 
 if [ "${1:-}" = --list ]; then

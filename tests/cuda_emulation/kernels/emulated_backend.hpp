@@ -4,12 +4,16 @@
 #include <string>
 #include <vector>
 
+#include "attention.hpp"
 #include "elementwise.hpp"
 #include "espalier/backend.hpp"
+#include "kernels/plain_gemm.hpp"
 #include "loss.hpp"
 #include "norm.hpp"
+#include "random.hpp"
 #include "scratch.hpp"
 #include "stream.hpp"
+#include "update.hpp"
 
 namespace espalier::testing {
 
@@ -34,9 +38,12 @@ class EmulatedDevice final : public Device {
   kernels_fused::cuda::CudaStream stream_{nullptr};
 };
 
-/// The families of hand-written kernels that need no library; the others are null.
+/// The families with hand-written kernels, products by plain loops; the others are null.
 class EmulatedBackend final : public Backend {
  public:
+  explicit EmulatedBackend(kernels_fused::cuda::CudaAttention::Limits limits = {})
+      : attention_(gemm_, scratch_, limits) {}
+
   std::string description() const override { return "cuda emulation"; }
   Device& device() override { return device_; }
   const KernelSet& kernels() override { return kernels_; }
@@ -46,10 +53,19 @@ class EmulatedBackend final : public Backend {
  private:
   EmulatedDevice device_;
   kernels_fused::cuda::Scratch scratch_{device_};
+  PlainGemm gemm_;
+  kernels_fused::cuda::CudaAttention attention_;
   kernels_fused::cuda::CudaElementwise elementwise_{scratch_};
   kernels_fused::cuda::CudaLoss loss_;
   kernels_fused::cuda::CudaNorm norm_{scratch_};
-  KernelSet kernels_{.norm = &norm_, .elementwise = &elementwise_, .loss = &loss_};
+  kernels_fused::cuda::CudaUpdate update_{gemm_, scratch_};
+  kernels_fused::cuda::CudaRandom random_;
+  KernelSet kernels_{.attention = &attention_,
+                     .norm = &norm_,
+                     .elementwise = &elementwise_,
+                     .loss = &loss_,
+                     .update = &update_,
+                     .random = &random_};
 };
 
 }  // namespace espalier::testing

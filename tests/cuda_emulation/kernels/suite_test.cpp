@@ -4,6 +4,8 @@
 #include "espalier/testing/elementwise_suite.hpp"
 #include "espalier/testing/loss_suite.hpp"
 #include "espalier/testing/norm_suite.hpp"
+#include "espalier/testing/random_suite.hpp"
+#include "espalier/testing/update_suite.hpp"
 #include "kernels/emulated_backend.hpp"
 
 namespace espalier::testing {
@@ -17,5 +19,9 @@ INSTANTIATE_TEST_SUITE_P(Emulated, ElementwiseSuite, ::testing::ValuesIn(kernel_
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Emulated, LossSuite, ::testing::ValuesIn(kernel_cases("emulated", make_emulated)), case_name);
 INSTANTIATE_TEST_SUITE_P(Emulated, NormSuite, ::testing::ValuesIn(kernel_cases("emulated", make_emulated)), case_name);
+INSTANTIATE_TEST_SUITE_P(Emulated, RandomSuite, ::testing::ValuesIn(kernel_cases("emulated", make_emulated)),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Emulated, UpdateSuite, ::testing::ValuesIn(kernel_cases("emulated", make_emulated)),
+                         case_name);
 
 }  // namespace espalier::testing

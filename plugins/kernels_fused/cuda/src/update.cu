@@ -132,7 +132,7 @@ struct AxpyOperation : Control {
 
 constexpr int kSumThreads = 256;
 constexpr std::int64_t kSumBlock = 16384;  ///< elements of one partial sum
-constexpr std::int64_t kSumRound = 16384;  ///< partial sums kept at a time
+constexpr std::int64_t kSumRound = 2048;  ///< partial sums kept at a time
 
 /// Σ x² of one block. Thread t takes elements 4t … 4t + 3 of every 1,024, whatever x is aligned to.
 template <bool kWide>

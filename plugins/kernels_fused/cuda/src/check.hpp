@@ -17,4 +17,13 @@ inline void check(cudaError_t status, const char* what) {
   }
 }
 
+/// Whether the host waits after every piece of work, so that a failure names it (option `synchronous`). Set once, when
+/// the backend is made.
+inline bool synchronous_launches = false;
+
+/// After work was put on a stream.
+inline void after_launch(cudaStream_t stream, const char* what) {
+  if (synchronous_launches) check(cudaStreamSynchronize(stream), what);
+}
+
 }  // namespace espalier::kernels_fused::cuda

@@ -4,20 +4,15 @@
 #include <string>
 #include <type_traits>
 
-#include "compat.cuh"
-#ifdef __CUDACC__
 #include "check.hpp"
-#else
+#include "compat.cuh"
+#ifndef __CUDACC__
 #include <tuple>
 
 #include "espalier/error.hpp"
 #endif
 
 namespace espalier::kernels_fused::cuda {
-
-/// Whether every launch waits for its kernel, so that a failure names it (option `synchronous`). Set once, when the
-/// backend is made.
-inline bool synchronous_launches = false;
 
 /// Starts a kernel: launch("layernorm_forward", layernorm_forward<float>, grid, block, dynamic_shared_bytes, stream,
 /// arguments...). Arguments convert to the kernel's parameter types. An empty grid is the caller's mistake.
@@ -40,7 +35,7 @@ void launch(const char* name, void (*kernel)(Parameters...), dim3 grid, dim3 blo
   config.dynamicSmemBytes = dynamic_shared_bytes;
   config.stream = stream;
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), name);
-  if (synchronous_launches) check(cudaStreamSynchronize(stream), name);
+  after_launch(stream, name);
 #else
   std::tuple<std::remove_cv_t<Parameters>...> values(static_cast<Parameters>(arguments)...);
   try {

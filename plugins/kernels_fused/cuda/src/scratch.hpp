@@ -1,30 +1,30 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 
 #include "espalier/device.hpp"
 
 namespace espalier::kernels_fused::cuda {
 
-/// Device memory that kernels of the compute stream use one after another: what one call left in it is gone with the
-/// next call. Grows when more is asked for; the plan asks before the first step, so that no step does.
+/// Device memory that one operation needs for itself: partial sums, packed operands. One block a lane, so that
+/// operations on different lanes never share one; within a lane operations follow each other, so they all may. A block
+/// grows with the first operation that needs more, which waits for its lane then; from the second step on nothing
+/// grows.
 class Scratch {
  public:
   explicit Scratch(Device& device) : device_(device) {}
 
-  /// @returns n bytes at least, aligned like DeviceMemory. Pointers of earlier calls end.
-  std::byte* bytes(std::size_t n) {
-    if (memory_.bytes() < n) {
-      device_.wait(device_.lane(Lane::compute));  // kernels may still use the old block
-      memory_ = DeviceMemory();
-      memory_ = device_.reserve(n, "workspace");
-    }
-    return memory_.data();
-  }
+  /// At least `n` bytes, aligned to 256, with any contents, for one operation on the lane: the next call for the same
+  /// lane may return the same memory or free it, so an operation calls this once and cuts what it gets.
+  /// @param lane  a lane of the device.
+  std::byte* bytes(std::size_t n, Stream& lane);
+  /// The same on the compute lane.
+  std::byte* bytes(std::size_t n) { return bytes(n, device_.lane(Lane::compute)); }
 
  private:
   Device& device_;
-  DeviceMemory memory_;
+  std::array<DeviceMemory, kLanes> blocks_;
 };
 
 }  // namespace espalier::kernels_fused::cuda

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "scratch.hpp"
+
+namespace espalier::kernels_fused::cuda {
+
+/// dst[c] (+)= Σ_r src[r, c]: sums of blocks of rows, then these in ascending order; FP32. src working, not empty; dst
+/// f32.
+void sum_columns(const View& src, const View& dst, bool accumulate, Scratch& scratch, Stream& stream);
+
+/// dst = src in dst's type; vectors of f32, bf16 or f16, not empty.
+void convert(const View& src, const View& dst, Stream& stream);
+
+}  // namespace espalier::kernels_fused::cuda

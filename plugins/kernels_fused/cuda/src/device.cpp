@@ -1,0 +1,206 @@
+#include "device.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "check.hpp"
+#include "espalier/communicator.hpp"
+#include "espalier/error.hpp"
+#include "staging.hpp"
+
+namespace espalier::kernels_fused::cuda {
+namespace {
+
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+int count_gpus() {
+  int count = 0;  // a failing call leaves it alone
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaSuccess && count > 0) return count;
+  cudaGetLastError();
+  int driver = 0;
+  int runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  const std::string has = driver == 0 ? "no driver is loaded" : "the driver's CUDA version is " + version_text(driver);
+  throw DeviceError(
+      "no CUDA device: " + std::string(error == cudaSuccess ? "none is visible" : cudaGetErrorString(error)) + " (" +
+      has + ", the plugin needs " + version_text(runtime) +
+      "); install a driver, look at CUDA_VISIBLE_DEVICES, or set backend.device = \"cpu\"");
+}
+
+/// The rank's own GPU: by its number on the host, or the only one there is (a launcher may show each rank its own).
+int choose_gpu(int index, int count) {
+  if (index >= count) {
+    throw DeviceError("backend.index: there is no GPU " + std::to_string(index) + "; this process sees " +
+                      std::to_string(count));
+  }
+  if (index >= 0) return index;
+  const Launch launch = detect_launch();
+  if (count == 1) return 0;
+  if (launch.local_rank >= count) {
+    throw DeviceError("no CUDA device for local rank " + std::to_string(launch.local_rank) + ": this host has " +
+                      std::to_string(count) + " GPUs and " + std::to_string(launch.local_size) +
+                      " ranks; start at most one rank a GPU");
+  }
+  return launch.local_rank;
+}
+
+GpuFacts look_at(int index, int count) {
+  GpuFacts facts;
+  facts.index = index;
+  facts.count = count;
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, index), "properties of a GPU");
+  facts.name = properties.name;
+  facts.major = properties.major;
+  facts.minor = properties.minor;
+  facts.bytes = properties.totalGlobalMem;
+  char bus[32] = {};
+  check(cudaDeviceGetPCIBusId(bus, sizeof bus, index), "PCI address of a GPU");
+  facts.bus = bus;
+  check(cudaDriverGetVersion(&facts.driver), "version of the driver");
+  check(cudaRuntimeGetVersion(&facts.runtime), "version of the CUDA runtime");
+  return facts;
+}
+
+enum class Side : std::uint8_t { pageable, pinned, device };
+
+Side side_of(const void* data) {
+  cudaPointerAttributes attributes{};
+  check(cudaPointerGetAttributes(&attributes, data), "kind of a pointer");
+  switch (attributes.type) {
+    case cudaMemoryTypeDevice:
+    case cudaMemoryTypeManaged:
+      return Side::device;
+    case cudaMemoryTypeHost:
+      return Side::pinned;
+    default:
+      return Side::pageable;
+  }
+}
+
+}  // namespace
+
+CudaDevice::CudaDevice(int index) {
+  const int count = count_gpus();
+  const int chosen = choose_gpu(index, count);
+  check(cudaSetDevice(chosen), "choice of a GPU");
+  facts_ = look_at(chosen, count);
+  name_ = "cuda:" + std::to_string(chosen);
+  // Communication goes first where both could run: what waits for it is usually the longer way.
+  int least = 0;
+  int greatest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "priorities of streams");
+  for (int i = 0; i < kLanes; ++i) {
+    const bool computes = static_cast<Lane>(i) == Lane::compute;
+    cudaStream_t stream = nullptr;
+    check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, computes ? least : greatest), "stream");
+    lanes_[static_cast<std::size_t>(i)] = std::make_unique<CudaStream>(stream);
+  }
+  for (cudaEvent_t& event : events_) check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "event");
+  staging_ = std::make_unique<Staging>();
+}
+
+CudaDevice::~CudaDevice() {
+  for (const auto& lane : lanes_) cudaStreamSynchronize(handle(*lane));
+  staging_.reset();
+  for (cudaEvent_t event : events_) cudaEventDestroy(event);
+  for (const auto& lane : lanes_) cudaStreamDestroy(handle(*lane));
+}
+
+DeviceMemory CudaDevice::reserve(std::size_t bytes, std::string_view purpose) {
+  if (bytes == 0) return {};
+  void* data = nullptr;
+  const cudaError_t error = cudaMalloc(&data, bytes);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    std::size_t free = 0;
+    std::size_t total = 0;
+    check(cudaMemGetInfo(&free, &total), "free memory");
+    throw DeviceError(name_ + ": cannot reserve " + std::to_string(bytes) + " bytes for " + std::string(purpose) +
+                      ": " + std::to_string(free) + " of " + std::to_string(total) +
+                      " bytes are free; use a smaller model or micro-batch, more recomputation, or more ranks");
+  }
+  check(error, "memory");
+  DeviceMemory memory = count(data, bytes, purpose, false);
+  // Zero before anybody has it, whatever lane uses it first.
+  Stream& stream = lane(Lane::copy);
+  check(cudaMemsetAsync(data, 0, bytes, handle(stream)), "zeros in new memory");
+  wait(stream);
+  return memory;
+}
+
+DeviceMemory CudaDevice::reserve_near_host(std::size_t bytes, std::string_view purpose) {
+  if (bytes == 0) return {};
+  void* data = nullptr;
+  const cudaError_t error = cudaHostAlloc(&data, bytes, cudaHostAllocMapped);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    throw DeviceError(name_ + ": cannot pin " + std::to_string(bytes) + " bytes of host memory for " +
+                      std::string(purpose) + "; use more ranks, or leave the offload out");
+  }
+  check(error, "pinned memory");
+  std::memset(data, 0, bytes);
+  return count(data, bytes, purpose, true);
+}
+
+DeviceMemory CudaDevice::count(void* data, std::size_t bytes, std::string_view purpose, bool pinned) {
+  auto use = std::find_if(use_.begin(), use_.end(), [&](const MemoryUse& one) { return one.purpose == purpose; });
+  if (use == use_.end()) use = use_.insert(use_.end(), {std::string(purpose), 0, 0});
+  use->bytes += bytes;
+  use->peak = std::max(use->peak, use->bytes);
+  blocks_[data] = {static_cast<std::size_t>(use - use_.begin()), pinned};
+  return {this, data, bytes};
+}
+
+void CudaDevice::release(void* data, std::size_t bytes) noexcept {
+  const auto block = blocks_.find(data);
+  ESPALIER_ASSERT(block != blocks_.end());
+  use_[block->second.purpose].bytes -= bytes;
+  // An error here is one of earlier work, and shows at the next call that can tell.
+  if (block->second.pinned) {
+    cudaFreeHost(data);
+  } else {
+    cudaFree(data);
+  }
+  blocks_.erase(block);
+}
+
+// A wait is for the record that was the newest when it was queued, so an event may be recorded again at once; a pool
+// keeps the streams from serialising on one.
+void CudaDevice::order(Stream& first, Stream& then) {
+  if (&first == &then) return;
+  const cudaEvent_t event = events_[next_event_++ % events_.size()];
+  check(cudaEventRecord(event, handle(first)), "event");
+  check(cudaStreamWaitEvent(handle(then), event, 0), "event");
+}
+
+void CudaDevice::copy(const View& from, const View& to, Stream& stream) {
+  ESPALIER_ASSERT(from.rows == to.rows && from.cols == to.cols && from.dtype == to.dtype);
+  if (from.empty() || from.data == to.data) return;
+  const Side source = side_of(from.data);
+  const Side target = side_of(to.data);
+  if (source == Side::pageable && target == Side::device && staging_->to_device(from, to, handle(stream))) return;
+  if (source == Side::device && target == Side::pageable && staging_->to_host(from, to, handle(stream))) return;
+  copy_async(from, to, handle(stream));
+}
+
+void CudaDevice::fill_zero(const View& view, Stream& stream) {
+  if (view.empty()) return;
+  if (view.contiguous()) {
+    check(cudaMemsetAsync(view.data, 0, view.bytes(), handle(stream)), "zeros");
+    return;
+  }
+  const std::size_t unit = size_of(view.dtype);
+  check(cudaMemset2DAsync(view.data, static_cast<std::size_t>(view.row_stride) * unit, 0,
+                          static_cast<std::size_t>(view.cols) * unit, static_cast<std::size_t>(view.rows),
+                          handle(stream)),
+        "zeros");
+}
+
+void CudaDevice::wait(Stream& stream) { check(cudaStreamSynchronize(handle(stream)), "waiting for a stream"); }
+
+}  // namespace espalier::kernels_fused::cuda

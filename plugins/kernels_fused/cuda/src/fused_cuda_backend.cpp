@@ -1,0 +1,60 @@
+#include "fused_cuda_backend.hpp"
+
+#include <string>
+
+#include "check.hpp"
+
+namespace espalier::kernels_fused::cuda {
+namespace {
+
+Settings settings_of(const ConfigView& config) {
+  Settings settings;
+  settings.index = static_cast<int>(config.integer("index"));
+  settings.synchronous = config.boolean("synchronous");
+  settings.tf32 = config.boolean("tf32");
+  return settings;
+}
+
+std::string cuda_version(int number) {
+  return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
+}
+
+/// cuBLASLt numbers 13.1.0 as 130100.
+std::string blas_version(std::size_t number) {
+  return std::to_string(number / 10000) + "." + std::to_string(number / 100 % 100) + "." + std::to_string(number % 100);
+}
+
+}  // namespace
+
+FusedCudaBackend::FusedCudaBackend(const ConfigView& config, HostContext&) : FusedCudaBackend(settings_of(config)) {}
+
+FusedCudaBackend::FusedCudaBackend(const Settings& settings)
+    : device_(settings.index), scratch_(device_), gemm_(device_, settings.tf32), matrix_(device_, gemm_, scratch_) {
+  synchronous_launches = settings.synchronous;
+  kernels_.matrix = &matrix_;
+}
+
+std::string FusedCudaBackend::description() const {
+  const GpuFacts& gpu = device_.facts();
+  return "kernels_fused_cuda: " + gpu.name + " (" + std::string(device_.name()) + " of " + std::to_string(gpu.count) +
+         ", " + gpu.bus + ", sm_" + std::to_string(gpu.major) + std::to_string(gpu.minor) + ", " +
+         std::to_string(gpu.bytes >> 30) + " GiB), CUDA " + cuda_version(gpu.runtime) + " (driver " +
+         cuda_version(gpu.driver) + "), cuBLASLt " + blas_version(cublasLtGetVersion()) +
+         (synchronous_launches ? ", waiting after every kernel" : "");
+}
+
+Reason FusedCudaBackend::supports(const Precision& precision) const {
+  for (const DType dtype : {precision.working, precision.message, precision.accumulate}) {
+    if (Reason reason = matrix_.supports(dtype)) return reason;
+  }
+  if (precision.accumulate != DType::f32) {
+    return "kernels_fused_cuda: gradients accumulate in f32, not in " + std::string(name_of(precision.accumulate));
+  }
+  return {};
+}
+
+std::unique_ptr<Communicator> FusedCudaBackend::wrap(std::unique_ptr<Communicator> communicator) {
+  return communicator;
+}
+
+}  // namespace espalier::kernels_fused::cuda

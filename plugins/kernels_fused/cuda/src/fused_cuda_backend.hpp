@@ -1,0 +1,53 @@
+#pragma once
+
+#include <limits>
+#include <memory>
+
+#include "device.hpp"
+#include "espalier/backend.hpp"
+#include "espalier/config.hpp"
+#include "espalier/host.hpp"
+#include "gemm.hpp"
+#include "matrix.hpp"
+#include "scratch.hpp"
+
+namespace espalier::kernels_fused::cuda {
+
+inline constexpr OptionSpec kOptions[] = {
+    {"index", OptionType::integer, "-1", "which GPU of those the process sees; -1: by the rank on its host", -1, 1023},
+    {"synchronous", OptionType::boolean, "false",
+     "wait after every kernel, so that a failure names the kernel it happened in (slow)"},
+    {"tf32", OptionType::boolean, "false",
+     "multiply FP32 matrices as TF32 (10 bits of mantissa); BF16 and FP16 are not concerned"},
+};
+
+struct Settings {
+  int index = -1;
+  bool synchronous = false;
+  bool tf32 = false;
+};
+
+/// The GPU provider: cuBLASLt for matrices, own kernels for the rest.
+class FusedCudaBackend final : public Backend {
+ public:
+  FusedCudaBackend(const ConfigView& config, HostContext& host);
+  /// @throws DeviceError when there is no GPU.
+  explicit FusedCudaBackend(const Settings& settings);
+
+  std::string description() const override;
+  Device& device() override { return device_; }
+  const KernelSet& kernels() override { return kernels_; }
+  Reason supports(const Precision& precision) const override;
+  std::unique_ptr<Communicator> wrap(std::unique_ptr<Communicator> communicator) override;
+
+  Gemm& gemm() { return gemm_; }
+
+ private:
+  CudaDevice device_;
+  Scratch scratch_;
+  Gemm gemm_;
+  CudaMatrix matrix_;
+  KernelSet kernels_;
+};
+
+}  // namespace espalier::kernels_fused::cuda

@@ -7,6 +7,7 @@ set(kernels_fused_cuda_kernels
     src/loss.cu
     src/norm.cu
     src/random.cu
+    src/scratch.cpp
     src/softmax.cu
     src/update.cu)
 set(kernels_fused_cuda_host
@@ -14,5 +15,4 @@ set(kernels_fused_cuda_host
     src/fused_cuda_backend.cpp
     src/gemm.cpp
     src/matrix.cpp
-    src/scratch.cpp
     src/staging.cpp)

@@ -225,7 +225,7 @@ void CudaAttention::forward(const Attention& args, Stream& stream) {
   ESPALIER_ASSERT(args.saved.empty() || args.saved.bytes() >= saved_bytes(args));
   if (nothing(args)) return;
   const Cut cut(args, limits_, one_stride(args, {args.q, args.k, args.v, args.out}));
-  Parts parts(scratch_.bytes(cut.forward_bytes(args)));
+  Parts parts(scratch_.bytes(cut.forward_bytes(args), stream));
   auto* scores = static_cast<float*>(parts.take(cut.scores_bytes()));
   void* probabilities = parts.take(cut.working_bytes(args.dtype));
   Problem problem(args, gemm_, stream);
@@ -247,7 +247,7 @@ void CudaAttention::backward(const AttentionGradient& args, Stream& stream) {
   const bool together =
       one_stride(shape, {shape.q, shape.k, shape.v, args.grad_out, args.grad_q, args.grad_k, args.grad_v});
   const Cut cut(shape, limits_, together);
-  Parts parts(scratch_.bytes(cut.backward_bytes(shape)));
+  Parts parts(scratch_.bytes(cut.backward_bytes(shape), stream));
   auto* scores = static_cast<float*>(parts.take(cut.scores_bytes()));
   auto* products = static_cast<float*>(parts.take(cut.scores_bytes()));
   void* probabilities = parts.take(cut.working_bytes(shape.dtype));

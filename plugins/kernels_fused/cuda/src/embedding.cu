@@ -201,7 +201,7 @@ void CudaElementwise::embedding_backward(const View& ids, const View& grad_dst, 
   ESPALIER_ASSERT(tokens < std::int64_t{1} << 31 && rows < std::int64_t{1} << 31);
   if (grad_dst.empty() || grad_table.empty()) return;
   const Ids own{ids.as<const std::int32_t>(), tokens, first_id, rows};
-  const Lists lists(scratch_.bytes(Lists::bytes(rows, tokens)), rows, tokens);
+  const Lists lists(scratch_.bytes(Lists::bytes(rows, tokens), stream), rows, tokens);
   const dim3 grid(static_cast<unsigned>((tokens + kThreads - 1) / kThreads)), block(kThreads);
   const cudaStream_t queue = handle(stream);
   launch("embedding_backward_clear", clear_lengths, grid, block, 0, queue, own, lists);

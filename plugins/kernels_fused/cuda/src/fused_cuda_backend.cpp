@@ -29,9 +29,16 @@ std::string blas_version(std::size_t number) {
 FusedCudaBackend::FusedCudaBackend(const ConfigView& config, HostContext&) : FusedCudaBackend(settings_of(config)) {}
 
 FusedCudaBackend::FusedCudaBackend(const Settings& settings)
-    : device_(settings.index), scratch_(device_), gemm_(device_, settings.tf32), matrix_(device_, gemm_, scratch_) {
+    : device_(settings.index),
+      scratch_(device_),
+      gemm_(device_, settings.tf32),
+      matrix_(device_, gemm_, scratch_),
+      attention_(gemm_, scratch_),
+      norm_(scratch_),
+      elementwise_(scratch_),
+      update_(gemm_, scratch_),
+      kernels_{&matrix_, &attention_, &norm_, &elementwise_, &loss_, &update_, &random_} {
   synchronous_launches = settings.synchronous;
-  kernels_.matrix = &matrix_;
 }
 
 std::string FusedCudaBackend::description() const {

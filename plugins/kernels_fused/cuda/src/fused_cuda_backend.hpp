@@ -3,13 +3,19 @@
 #include <limits>
 #include <memory>
 
+#include "attention.hpp"
 #include "device.hpp"
+#include "elementwise.hpp"
 #include "espalier/backend.hpp"
 #include "espalier/config.hpp"
 #include "espalier/host.hpp"
 #include "gemm.hpp"
+#include "loss.hpp"
 #include "matrix.hpp"
+#include "norm.hpp"
+#include "random.hpp"
 #include "scratch.hpp"
+#include "update.hpp"
 
 namespace espalier::kernels_fused::cuda {
 
@@ -47,6 +53,12 @@ class FusedCudaBackend final : public Backend {
   Scratch scratch_;
   Gemm gemm_;
   CudaMatrix matrix_;
+  CudaAttention attention_;
+  CudaNorm norm_;
+  CudaElementwise elementwise_;
+  CudaLoss loss_;
+  CudaUpdate update_;
+  CudaRandom random_;
   KernelSet kernels_;
 };
 

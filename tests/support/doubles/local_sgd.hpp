@@ -2,7 +2,7 @@
 // arXiv:1805.09767).
 #pragma once
 
-#include <algorithm>
+#include <cmath>
 #include <memory>
 #include <vector>
 
@@ -10,8 +10,7 @@
 
 namespace espalier::testing_support {
 
-/// A single replica on each rank; every `interval` steps weights and state become the mean over the group. Host memory
-/// only.
+/// A single replica on each rank; every `interval` steps weights and state become the mean over the group.
 class LocalSgd final : public DataParallel {
  public:
   LocalSgd(Communicator& group, int interval) : group_(group), interval_(interval), replica_(make_single_replica()) {}
@@ -23,10 +22,6 @@ class LocalSgd final : public DataParallel {
     replica_->bind(plan, optimizer, backend);
     backend_ = &backend;
     parameters_ = plan.parameters;
-    squares_.clear();
-    for (const LocalParameter& local : parameters_) {
-      squares_.resize(std::max(squares_.size(), static_cast<std::size_t>(local.parameter.index) + 1));
-    }
     pieces_ = replica_->state();
   }
 
@@ -43,16 +38,15 @@ class LocalSgd final : public DataParallel {
   void reduce(Do what, Stream& stream) override {
     replica_->reduce(what, stream);
     if (what != Do::reduce_gradients) return;
-    for (int p = 0; p < static_cast<int>(parameters_.size()); ++p) {
-      backend_->kernels().update->scale(replica_->gradient(p, 0).where, group_.size(), nullptr, nullptr, stream);
-    }
+    scale_gradients(group_.size(), stream);
   }
 
   /// The mean over the ranks of their own gradients' squares: what the world's sum makes of it is the mean square norm.
   void squares(double* slots, Stream& stream) override {
-    std::fill(squares_.begin(), squares_.end(), 0.0);
-    replica_->squares(squares_.data(), stream);
-    for (std::size_t i = 0; i < squares_.size(); ++i) slots[i] += squares_[i] / group_.size();
+    const double root = std::sqrt(static_cast<double>(group_.size()));
+    scale_gradients(1 / root, stream);
+    replica_->squares(slots, stream);
+    scale_gradients(root, stream);
   }
 
   void step(Optimizer& optimizer, const StepInputs& inputs, Stream& stream) override {
@@ -82,6 +76,12 @@ class LocalSgd final : public DataParallel {
   }
 
  private:
+  void scale_gradients(double by, Stream& stream) {
+    for (int p = 0; p < static_cast<int>(parameters_.size()); ++p) {
+      backend_->kernels().update->scale(replica_->gradient(p, 0).where, by, nullptr, nullptr, stream);
+    }
+  }
+
   Communicator& group_;
   int interval_;
   int apart_ = 0;  // steps since all ranks were equal
@@ -89,7 +89,6 @@ class LocalSgd final : public DataParallel {
   Backend* backend_ = nullptr;
   std::span<const LocalParameter> parameters_;
   std::vector<StatePiece> pieces_;
-  std::vector<double> squares_;
 };
 
 }  // namespace espalier::testing_support

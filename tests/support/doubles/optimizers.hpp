@@ -60,7 +60,8 @@ class ToyMuon final : public Optimizer {
   void update(const UpdateBlock& block, const StepInputs& inputs, UpdateKernels& kernels, Stream& stream) override {
     const View &mean = block.state[0], &direction = block.state[1], &gram_room = block.state[2];
     kernels.lerp(mean, block.gradient, 0.1, inputs.factor, inputs.skip, stream);
-    kernels.axpy(1.0, one(), block.state[3], {}, nullptr, inputs.skip, stream);  // counts updates of this tensor
+    // Counts the updates of this tensor: the temperature is a half.
+    kernels.axpy(2.0, block.state[4], block.state[3], {}, nullptr, inputs.skip, stream);
     if (unit(*block.parameter) == Unit::element) {
       kernels.axpy(-inputs.lr, mean, block.master, block.working, nullptr, inputs.skip, stream);
       return;
@@ -88,14 +89,11 @@ class ToyMuon final : public Optimizer {
   std::string description() const override { return "toy optimizer of whole matrices"; }
 
  private:
-  View one() { return View::vector(&one_, 1, DType::f32); }
-
   static constexpr StateSpec kState[] = {{"mean"},
                                          {"direction"},
                                          {"gram"},
                                          {"updates", DType::f32, Keep::per_tensor, 0},
                                          {"temperature", DType::f32, Keep::global, 0.5f}};
-  float one_ = 1;
 };
 
 }  // namespace espalier::testing_support

@@ -11,7 +11,6 @@ namespace espalier::app {
 
 struct RecipeRequest {
   std::string file;
-  std::string text;                    ///< TOML instead of what the file has, which is then only a name for messages
   std::vector<std::string> overrides;  ///< --set
   std::string environment;             ///< value of ESPALIER_SET
   int world = 0;                       ///< ranks of the job; 0: the smallest that fits
@@ -20,6 +19,7 @@ struct RecipeRequest {
   bool device_elsewhere = false;
   /// Nothing is trained: the batch sizes need not divide by the replicas of this world.
   bool any_replicas = false;
+  std::string text = {};  ///< TOML instead of what the file has, which is then only a name for messages
 };
 
 /// What a table's plugin declares, for the check of its options. Called for plugins, not for what is built in.

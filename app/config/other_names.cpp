@@ -55,6 +55,11 @@ constexpr Name kNames[] = {
     {"eval_iters", "eval.samples"},
     {"log_interval", "log.interval"},
     {"async_save", "checkpoint.async"},
+    {"load",
+     "checkpoint.load_model (weights to start from), checkpoint.load (a checkpoint to go on from) and "
+     "checkpoint.load_optimizer"},
+    {"finetune", "checkpoint.load_model"},
+    {"pretrained_checkpoint", "checkpoint.load_model"},
 };
 
 }  // namespace

@@ -64,7 +64,8 @@ TEST_F(RecipeTest, WrongTypesAreRefusedWithExpectedAndFound) {
   // 2^63 is no 64-bit integer: the parser's own message, never the default in its place.
   EXPECT_THAT(refusal(file, {"train.train_samples=9223372036854775808"}),
               AllOf(HasSubstr("--set train.train_samples: no valid TOML"), HasSubstr("9223372036854775808")));
-  EXPECT_THAT(refusal(file, {"train.lr_decay_style=1f1b"}), HasSubstr("found string \"1f1b\"")) << "a word, though it starts with a digit";
+  EXPECT_THAT(refusal(file, {"train.lr_decay_style=1f1b"}), HasSubstr("found string \"1f1b\""))
+      << "a word, though it starts with a digit";
   EXPECT_THAT(refusal(file, {"train.train_samples=9223372036854775807"}),
               HasSubstr("train.train_samples: expected integer"));
   EXPECT_THAT(refusal(file, {"train.seed=2020-01-01"}), HasSubstr("no key of a recipe takes a date"));
@@ -91,6 +92,15 @@ TEST_F(RecipeTest, UnknownTablesAndRemovedKeysAreRefused) {
   EXPECT_THAT(refusal(small(), {"train.save_interval=2"}),
               HasSubstr("it belongs to another table: checkpoint.save_interval"));
   EXPECT_THAT(refusal(small(), {"tensor_model_parallel_size=2"}), HasSubstr("here it is parallel.tensor.size"));
+  // [load] model = … is checkpoint.load_model, however it is asked for.
+  const std::string load = "here it is checkpoint.load_model (weights to start from), checkpoint.load (a checkpoint to";
+  EXPECT_THAT(refusal(small("[load]\nmodel = \"models/bloom-560m\"\n")),
+              HasSubstr(":17:2: load: unknown table; " + load));
+  EXPECT_THAT(refusal(small(), {"load.model=models/bloom-560m"}), HasSubstr("--set load: unknown table; " + load));
+  EXPECT_THAT(refusal(small(), {"load=models/bloom-560m"}), HasSubstr("load: unknown key; " + load));
+  EXPECT_THAT(refusal(small(), {"checkpoint.load.model=models/bloom-560m"}), HasSubstr("checkpoint.load"));
+  EXPECT_THAT(refusal(small(), {"checkpoint.model=models/bloom-560m"}), HasSubstr("load load_optimizer load_model"));
+  EXPECT_THAT(refusal(small(), {"train.finetune=true"}), HasSubstr("here it is checkpoint.load_model"));
   EXPECT_THAT(refusal(small(), {"lr=2"}), HasSubstr("lr: unknown key; it belongs to a table: train.lr"));
   EXPECT_THAT(refusal(small(), {"model=3"}), HasSubstr("model: expected table, found 3"));
 }

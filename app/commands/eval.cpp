@@ -46,7 +46,7 @@ void print_line(std::string_view name, const SetLoss& set) {
 }
 
 SavedModel::Request request_of(const Args& args, bool data) {
-  return {args.string("--checkpoint"), args.strings("--set"), data, true};
+  return {args.string("--checkpoint"), args.strings("--set"), data, true, false};
 }
 
 /// One file's questions and what the model says to them.

@@ -156,7 +156,7 @@ int generate(Communicator& world, const Args& args) {
   });
   Sampler sampler = alike([&] { return sampler_of(args); });
 
-  SavedModel model(world, {args.string("--checkpoint"), args.strings("--set"), false, true});
+  SavedModel model(world, {args.string("--checkpoint"), args.strings("--set"), false, true, true});
   Session& session = model.session();
   std::size_t longest = 0, all = 0;
   phase(world, [&] {
@@ -211,7 +211,9 @@ const Command kGenerate{
     "generate", "continue text with a trained model",
     "The recipe is the one saved with the checkpoint. On one rank it needs no layout, whatever wrote the checkpoint; "
     "under mpiexec it\n"
-    "has the recipe's tensor and pipeline sizes, or those of --set; replicas beyond these repeat the work.\n"
+    "has the recipe's tensor and pipeline sizes, or those of --set; replicas beyond these repeat the work. Where the "
+    "recipe has no plugin\n"
+    "for a size, parallel_tensor, parallel_pipeline or parallel_zero is taken; sequence parallelism is switched off.\n"
     "  trainer generate --checkpoint runs/quickstart --prompt \"The file\" --tokens 200 --temperature 0.7\n"
     "  trainer generate --checkpoint runs/quickstart/checkpoints/step_100 --prompt-file start.txt --greedy\n"
     "  mpiexec -n 4 trainer generate --checkpoint runs/big --set parallel.pipeline.size=4 --prompt A --prompt B "

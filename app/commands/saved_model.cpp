@@ -6,6 +6,7 @@
 
 #include "checkpoint/store.hpp"
 #include "config/open.hpp"
+#include "config/source.hpp"
 #include "interop/converted_recipe.hpp"
 #include "interop/tokenizer_files.hpp"
 #include "session/threads_per_rank.hpp"
@@ -14,17 +15,37 @@
 
 namespace espalier::app {
 
+namespace {
+
+/// Whether a saved recipe has `key` of [parallel.tensor] on. Anything wrong with it is said when it is opened.
+bool is_on(const std::string& file, std::string_view key) {
+  std::vector<ConfigProblem> ignored;
+  const ConfigTable root = read_sources(file, {}, "", ignored);
+  const ConfigTable* table = &root;
+  for (const std::string_view name : {"parallel", "tensor"}) {
+    const ConfigValue* value = table->find(name);
+    const auto* nested = value == nullptr ? nullptr : std::get_if<std::shared_ptr<ConfigTable>>(&value->data);
+    if (nested == nullptr) return false;
+    table = nested->get();
+  }
+  const ConfigValue* value = table->find(key);
+  return value != nullptr && std::holds_alternative<bool>(value->data) && std::get<bool>(value->data);
+}
+
+}  // namespace
+
 SavedModel::SavedModel(Communicator& world, const Request& request) {
   prepare_openmp(threads_per_rank(0, detect_launch().local_size));  // before any plugin brings OpenMP along
   start_log(world.rank(), world.size(), LogLevel::warning);
   RecipeRequest recipe;
-  phase(world, [&] { recipe = open(request, world.size()); });
+  phase(world, [&] { recipe = open(request, world); });
   OpenRecipe opened = alike([&] { return open_recipe(recipe, world); });
   plugins_ = std::move(opened.plugins);
   session_ = std::make_unique<Session>(world, std::move(opened.recipe), *plugins_, Session::Needs{request.data});
 }
 
-RecipeRequest SavedModel::open(const Request& request, int world) {
+RecipeRequest SavedModel::open(const Request& request, const Communicator& group) {
+  const int world = group.size();
   RecipeRequest recipe;
   Grid grid;
   if (is_huggingface_folder(request.checkpoint)) {
@@ -42,6 +63,14 @@ RecipeRequest SavedModel::open(const Request& request, int world) {
     recipe.overrides.emplace_back("parallel.data.size=0");
     if (world == 1 && grid.tensor > 1) recipe.overrides.emplace_back("parallel.tensor.size=1");
     if (world == 1 && grid.pipeline > 1) recipe.overrides.emplace_back("parallel.pipeline.size=1");
+  }
+  constexpr std::string_view kTokens = "sequence_parallel";
+  if (request.single_tokens && recipe.text.empty() && is_on(recipe.file, kTokens)) {
+    recipe.overrides.push_back("parallel.tensor." + std::string(kTokens) + "=false");
+    if (world > 1 && group.rank() == 0) {
+      log(LogLevel::warning, "parallel.tensor",
+          "sequence_parallel of the recipe is switched off: it cuts tokens, and this goes token by token");
+    }
   }
   // The user's own come last, and win.
   recipe.overrides.insert(recipe.overrides.end(), request.overrides.begin(), request.overrides.end());

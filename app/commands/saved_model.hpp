@@ -26,6 +26,9 @@ class SavedModel {
     /// Lay the model out for this world: one rank holds all of it, whatever split the recipe says; several split it as
     /// the recipe says, with as many replicas as the world leaves.
     bool any_world = false;
+    /// Work goes token by token: sequence parallelism, which cuts tokens and no weights, is switched off where the saved
+    /// recipe has it.
+    bool single_tokens = false;
   };
   /// Collective over the world; every failure is thrown alike on all ranks.
   SavedModel(Communicator& world, const Request& request);
@@ -39,7 +42,7 @@ class SavedModel {
   std::string origin() const;
 
  private:
-  RecipeRequest open(const Request& request, int world);
+  RecipeRequest open(const Request& request, const Communicator& group);
   RecipeRequest recipe_of_folder(const Request& request);
 
   std::unique_ptr<CheckpointReader> reader_;  // one of the two

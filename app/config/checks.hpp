@@ -11,7 +11,8 @@ namespace espalier::app {
 
 void fill_model(Tables& tables, Recipe& recipe);
 /// @param world  ranks of the job; 0: the smallest that fits the recipe.
-void fill_grid(Tables& tables, int world, Recipe& recipe);
+/// @param add_plugins  a size that needs a plugin where the recipe has none gets the one that comes with the program.
+void fill_grid(Tables& tables, int world, bool add_plugins, Recipe& recipe);
 void fill_batch(Tables& tables, Recipe& recipe);
 void fill_rate(Tables& tables, Recipe& recipe);
 /// Everything that is one key for one field.

@@ -50,7 +50,7 @@ void fill_model(Tables& tables, Recipe& recipe) {
   }
 }
 
-void fill_grid(Tables& tables, int world, Recipe& recipe) {
+void fill_grid(Tables& tables, int world, bool add_plugins, Recipe& recipe) {
   Grid& grid = recipe.grid;
   grid = Grid{};
   grid.tensor = static_cast<int>(tables.integer("parallel.tensor.size", 1));
@@ -100,6 +100,7 @@ void fill_grid(Tables& tables, int world, Recipe& recipe) {
   const auto needs = [&](const char* table, int size, const char* plugin) {
     const std::string key = std::string(table) + ".plugin";
     if (size > 1 && tables.string(key) == kBuiltInStrategy) {
+      if (add_plugins) return tables.put(key, plugin);
       tables.complain(key, fmt::format("a size of {} needs a plugin, as plugin = \"{}\"", size, plugin));
     }
   };
@@ -108,6 +109,7 @@ void fill_grid(Tables& tables, int world, Recipe& recipe) {
   needs("parallel.data", grid.data, "parallel_zero");
   // The tied pair and what a tensor group holds in copies are summed, and counted once, by the data strategy.
   if (grid.data == 1 && model_ranks > 1 && tables.string("parallel.data.plugin") == kBuiltInStrategy) {
+    if (add_plugins) return tables.put("parallel.data.plugin", "parallel_zero");
     tables.complain("parallel.data.plugin",
                     fmt::format("tensor {} × pipeline {} needs a plugin that sums over these groups, as plugin = "
                                 "\"parallel_zero\"",

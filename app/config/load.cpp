@@ -85,7 +85,7 @@ Recipe load_recipe(const RecipeRequest& request, const OptionsOf& options_of) {
   Recipe recipe;
   recipe.file = request.file;
   fill_model(tables, recipe);
-  fill_grid(tables, request.world, recipe);
+  fill_grid(tables, request.world, request.any_replicas, recipe);
   const Grid grid = recipe.grid;
   if (request.any_replicas) recipe.grid.data = 1;
   fill_batch(tables, recipe);

@@ -17,7 +17,8 @@ struct RecipeRequest {
   /// A provider of kernels for another device than the CPU may be missing here, since the recipe is for another machine: its
   /// options stay unchecked, and Recipe::unchecked says so.
   bool device_elsewhere = false;
-  /// Nothing is trained: the batch sizes need not divide by the replicas of this world.
+  /// Nothing is trained: the batch sizes need not divide by the replicas of this world, and where the recipe of a run on fewer
+  /// ranks has no plugin for a size, the one that comes with the program is taken.
   bool any_replicas = false;
   std::string text = {};  ///< TOML instead of what the file has, which is then only a name for messages
 };

@@ -35,6 +35,8 @@ class Tables {
 
   /// Where the value was given; else where its table was opened; else the file.
   ConfigSource source(std::string_view key) const;
+  /// Gives a key a value that no source has given.
+  void put(std::string_view key, std::string value);
   void complain(std::string_view key, std::string message);
   const ConfigValue* find(std::string_view key) const;
   /// What the plugin of a section is asked to take.

@@ -193,5 +193,40 @@ TEST_F(Layouts, TokensAreNotSplitOverRanks) {
   EXPECT_THAT(outcome.text, HasSubstr("add --set parallel.tensor.sequence_parallel=false"));
 }
 
+// The recipe of a run on one rank names no strategy: those of the program serve.
+TEST_F(Layouts, ARunOnOneRankIsReadByAnyLayout) {
+  std::string none = "--set run.dir=alone --set train.train_iters=4";
+  for (const char* kind : {"tensor", "pipeline", "data"}) {
+    const std::string key = std::string(" --set parallel.") + kind;
+    none += key + ".plugin=none" + key + ".size=1";
+  }
+  const Outcome training = here(kTrainer + " train recipe.toml " + none);
+  ASSERT_EQ(training.code, 0) << training.text;
+  const std::string arguments = "generate --checkpoint alone --greedy --tokens 6 --prompt number";
+  const Outcome alone = here(kTrainer + " " + arguments + " 2>/dev/null");
+  for (const Layout& layout : {Layout{2, 1, 1, ""}, Layout{1, 2, 1, ""}, Layout{1, 1, 2, ""}}) {
+    const Outcome outcome = on(layout, arguments);
+    EXPECT_EQ(outcome.code, 0) << text_of(layout) << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr(alone.text)) << text_of(layout);
+  }
+  const Outcome short_name = here(kTrainer + " " + arguments + " --set pipeline.size=2");
+  EXPECT_EQ(short_name.code, 2) << short_name.text;
+  EXPECT_THAT(short_name.text, HasSubstr("--set pipeline: unknown table; did you mean \"parallel.pipeline\"?"));
+}
+
+// A recipe with sequence parallelism has weights of the same layout: generation does without.
+TEST_F(Layouts, SequenceParallelismOfTheRecipeIsSwitchedOff) {
+  const std::string arguments = "generate --greedy --tokens 6 --prompt number --checkpoint ";
+  const Outcome plain = here(kTrainer + " " + arguments + "run 2>/dev/null");
+  const Outcome edited = here(
+      "rm -rf parallel_run && cp -r run parallel_run && sed -i 's/sequence_parallel = false/sequence_parallel = true/' "
+      "parallel_run/checkpoints/step_*/recipe.toml && grep -l 'sequence_parallel = true' "
+      "parallel_run/checkpoints/step_*/recipe.toml");
+  ASSERT_EQ(edited.code, 0) << edited.text;
+  const Outcome outcome = here(MPIEXEC " -n 4 " + kTrainer + " " + arguments + "parallel_run");
+  EXPECT_EQ(outcome.code, 0) << outcome.text;
+  EXPECT_THAT(outcome.text, AllOf(HasSubstr(plain.text), HasSubstr("sequence_parallel of the recipe is switched off")));
+}
+
 }  // namespace
 }  // namespace espalier::cli_test

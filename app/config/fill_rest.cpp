@@ -17,6 +17,20 @@ PluginChoice choice_of(Tables& tables, const std::string& path) {
   return choice;
 }
 
+/// What is set for something that the recipe switches off. The recipe that is saved with a checkpoint has every default
+/// in it: only what differs is a wish.
+void warn_of_no_effect(const Tables& tables, Recipe& recipe) {
+  const EvalSection& eval = recipe.eval;
+  const auto warn = [&](const char* text) { recipe.warnings.emplace_back(text); };
+  if (tables.has("eval.samples") && eval.samples != 0 && eval.interval == 0 && !eval.at_start && !eval.at_end) {
+    warn("eval.samples has no effect: nothing is evaluated without eval.interval, at_start or at_end");
+  }
+  if (tables.has("debug.collective_timeout") && recipe.debug.collective_timeout != 300 &&
+      !recipe.debug.check_collectives) {
+    warn("debug.collective_timeout has no effect without debug.check_collectives = true");
+  }
+}
+
 }  // namespace
 
 void fill_rest(Tables& tables, Recipe& recipe) {
@@ -46,6 +60,11 @@ void fill_rest(Tables& tables, Recipe& recipe) {
   recipe.tokenizer = choice_of(tables, "tokenizer");
   recipe.backend.choice = choice_of(tables, "backend");
   recipe.backend.choice.device = tables.string("backend.device", "cpu");
+  if (recipe.backend.choice.plugin == kBuiltInBackend && recipe.backend.choice.device != "cpu") {
+    tables.complain("backend.device", "\"" + recipe.backend.choice.device +
+                                          "\": plugin \"reference\" computes on the CPU only; name another plugin, as "
+                                          "plugin = \"kernels_fused\", or leave device out");
+  }
   if (tables.has("backend.overrides")) {
     const ConfigView overrides = tables.view("backend").table("overrides");
     for (const char* family : {"matrix", "attention", "norm", "elementwise", "loss", "update", "random"}) {
@@ -69,6 +88,11 @@ void fill_rest(Tables& tables, Recipe& recipe) {
                     "is where to start when checkpoint.load = \"auto\" finds nothing, but load is \"" +
                         checkpoint.load + "\"; give one of the two");
   }
+  if (checkpoint.load == "none" && tables.has("checkpoint.load_optimizer") && checkpoint.load_optimizer != "strict") {
+    tables.complain("checkpoint.load_optimizer", "\"" + checkpoint.load_optimizer +
+                                                     "\" says how state is loaded, but checkpoint.load = \"none\" "
+                                                     "loads nothing; give one of the two");
+  }
   checkpoint.save_interval = tables.integer("checkpoint.save_interval");
   checkpoint.keep = tables.integer("checkpoint.keep");
   checkpoint.async = tables.boolean("checkpoint.async");
@@ -79,9 +103,14 @@ void fill_rest(Tables& tables, Recipe& recipe) {
   recipe.guard = {tables.integer("guard.interval"),
                   tables.string("guard.action") == "repair" ? GuardAction::repair : GuardAction::stop};
 
+  if (recipe.guard.action == GuardAction::repair && tables.has("guard.interval") && recipe.guard.interval == 0) {
+    tables.complain("guard.action", "\"repair\" with interval = 0: nothing is compared, so nothing can be repaired");
+  }
+
   recipe.debug = {tables.boolean("debug.compare_recipes"), tables.boolean("debug.check_collectives"),
                   tables.number("debug.collective_timeout")};
 
+  warn_of_no_effect(tables, recipe);
   for (const char* key :
        {"run.dir", "checkpoint.save", "checkpoint.load", "checkpoint.load_model", "log.file", "log.metrics"}) {
     if (tables.given(key) && tables.string(key).empty()) tables.complain(key, "expected a path, found \"\"");

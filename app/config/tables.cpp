@@ -68,7 +68,14 @@ Tables::Tables(ConfigTable root, std::vector<ConfigProblem>& problems) : problem
     if (host_.find(std::string_view(part.path)) != host_.end()) continue;
     ConfigTable empty;
     empty.source = file_;
+    const std::size_t before = problems_.size();
     take_section(empty, part);
+    constexpr std::string_view kMissing = "missing";
+    for (std::size_t i = before; i < problems_.size(); ++i) {
+      std::string& message = problems_[i].message;
+      if (message.starts_with(kMissing))
+        message.insert(kMissing.size(), " with its table [" + std::string(part.path) + "]");
+    }
   }
 }
 
@@ -126,7 +133,13 @@ void Tables::unknown_table(const ConfigValue& value, const std::string& within, 
     if (std::find(known.begin(), known.end(), first) == known.end()) known.push_back(first);
   }
   if (prefix.empty() && !table) known.emplace_back("include");
-  if (const std::string near = near_name(name, known); !near.empty()) {
+  // "pipeline" for "parallel.pipeline".
+  const auto inner = std::find_if(sections().begin(), sections().end(), [&](const Section& candidate) {
+    return std::string_view(candidate.path).ends_with("." + name);
+  });
+  if (table && inner != sections().end()) {
+    message += "; did you mean \"" + std::string(inner->path) + "\"?";
+  } else if (const std::string near = near_name(name, known); !near.empty()) {
     message += "; did you mean \"" + prefix + near + "\"?";
   } else {
     message += "; known here:";
@@ -227,6 +240,14 @@ ConfigSource Tables::source(std::string_view key) const {
   if (value != nullptr && value->source.origin != "default") return value->source;
   const auto table = host_.find(split(key).first);
   return table->second.source.file.empty() ? file_ : table->second.source;
+}
+
+void Tables::put(std::string_view key, std::string value) {
+  const auto [path, name] = split(key);
+  ConfigValue added;
+  added.data = std::move(value);
+  added.source.origin = "derived";
+  host_.find(path)->second.values.insert_or_assign(std::string(name), std::move(added));
 }
 
 void Tables::complain(std::string_view key, std::string message) {

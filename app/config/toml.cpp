@@ -127,7 +127,7 @@ ConfigTable parse_assignment(const std::string& text, const std::string& origin,
 }
 
 void merge(ConfigTable& table, const ConfigTable& over) {
-  if (table.source.file.empty()) table.source = over.source;
+  if (table.source.file.empty() || !over.source.file.empty()) table.source = over.source;
   for (const auto& [key, value] : over.values) {
     const auto* nested = std::get_if<std::shared_ptr<ConfigTable>>(&value.data);
     const auto found = table.values.find(key);

@@ -10,6 +10,7 @@
 #include "espalier/parallel/checker.hpp"
 #include "model/dry.hpp"
 #include "model/model_context.hpp"
+#include "telemetry/log.hpp"
 #include "train/messages.hpp"
 #include "train/verdict.hpp"
 
@@ -114,6 +115,9 @@ class Executor::Impl {
     slopes_ = load_slopes(context_);
     model_ = std::make_unique<Model>(context_, parts_, parameters_, walks);
     Communicator* scatters = setup_.pipeline->scatters_messages() ? setup_.tensor_group : nullptr;
+    if (scatters != nullptr && scatters->size() > 1 && !model_->same_rows_on_tensor_ranks() && setup_.world->rank() == 0) {
+      log(LogLevel::warning, "pipeline", "scattered messages have no effect: with sequence parallelism each rank sends its own rows in any case");
+    }
     messages_ = std::make_unique<Messages>(*setup_.pipeline_group, *setup_.pipeline, scatters, context_.stream, false);
     verdict_ = std::make_unique<VerdictMaker>(*setup_.parameters, *setup_.backend, *setup_.world);
   }

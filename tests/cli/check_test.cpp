@@ -57,6 +57,18 @@ class Check : public testing::Test {
   std::string file_ = folder_.write("grid.toml", kGridRecipe);
 };
 
+// An option that the others make void is no guess of the program's to drop.
+TEST_F(Check, OptionsThatContradictAreRefused) {
+  const std::string fixed = "--set optimizer.plugin=optim_fp16 --set optimizer.loss_scale=128";
+  EXPECT_EQ(check(fixed).code, 0);
+  const Outcome scale = check(fixed + " --set optimizer.hysteresis=3");
+  EXPECT_EQ(scale.code, 2) << scale.text;
+  EXPECT_THAT(scale.text, HasSubstr("--set optimizer.hysteresis: is of the dynamic loss scale"));
+  const Outcome gathers = check("--world 2 --set parallel.data.stage=2 --set parallel.data.prefetch=3");
+  EXPECT_EQ(gathers.code, 2) << gathers.text;
+  EXPECT_THAT(gathers.text, HasSubstr("--set parallel.data.prefetch: is of stage 3"));
+}
+
 TEST_F(Check, TheTrueRunIsAcceptedAndItsStagesArePrinted) {
   const Outcome outcome = trainer("config check --world 384 " + kConfigs + "bloom-176b.toml");
   EXPECT_EQ(outcome.code, 0) << outcome.text;

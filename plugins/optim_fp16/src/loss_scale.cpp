@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "espalier/error.hpp"
 
@@ -12,11 +13,22 @@ LossScale::LossScale(const ConfigView& config)
       window_(static_cast<double>(config.integer("loss_scale_window"))),
       hysteresis_(static_cast<double>(config.integer("hysteresis"))),
       minimum_(config.number("min_loss_scale")),
-      scale_(dynamic_ ? std::ldexp(1.0, static_cast<int>(config.integer("initial_scale_power"))) : config.number("loss_scale")),
+      scale_(dynamic_ ? std::ldexp(1.0, static_cast<int>(config.integer("initial_scale_power")))
+                      : config.number("loss_scale")),
       hysteresis_left_(hysteresis_) {
   if (dynamic_ && scale_ < minimum_) {
     config.fail("initial_scale_power", "2^" + std::to_string(config.integer("initial_scale_power")) +
                                            " is below min_loss_scale = " + std::to_string(minimum_));
+  }
+  if (dynamic_) return;
+  // The recipe that is saved with a checkpoint has every default in it: only what differs is a wish.
+  const std::pair<const char*, bool> wishes[] = {{"initial_scale_power", config.integer("initial_scale_power") != 16},
+                                                 {"loss_scale_window", config.integer("loss_scale_window") != 1000},
+                                                 {"hysteresis", config.integer("hysteresis") != 2},
+                                                 {"min_loss_scale", minimum_ != 1.0}};
+  for (const auto& [key, differs] : wishes) {
+    if (differs)
+      config.fail(key, "is of the dynamic loss scale, and loss_scale gives a fixed one; leave one of them out");
   }
 }
 
@@ -59,7 +71,8 @@ std::string LossScale::description() const {
 void LossScale::give_up(std::string_view first_bad) const {
   std::string text = "the loss scale is at its minimum and gradients still overflow: step " +
                      std::to_string(static_cast<std::int64_t>(steps_)) + ", first bad parameter " +
-                     (first_bad.empty() ? std::string("unknown") : std::string(first_bad)) + "; last overflows (step at scale):";
+                     (first_bad.empty() ? std::string("unknown") : std::string(first_bad)) +
+                     "; last overflows (step at scale):";
   const auto kept = static_cast<std::int64_t>(history_.size());
   for (std::int64_t i = std::max<std::int64_t>(0, overflows_ - kept); i < overflows_; ++i) {
     const Overflow& overflow = history_[static_cast<std::size_t>(i % kept)];

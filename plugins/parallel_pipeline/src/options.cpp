@@ -29,7 +29,10 @@ Options read_options(const ConfigView& config, int stages) {
   if (cut == "slots") options.cut = Cut::slots;
   if (cut == "cost") options.cut = Cut::cost;
   if (config.has("parts")) {
-    if (config.given("cut")) config.fail("parts", "cut is given too; the parts come from one of them");
+    // The recipe that is saved with a checkpoint has every default in it: only another cut is a wish.
+    if (options.cut != Cut::layers) {
+      config.fail("parts", "cut = \"" + cut + "\" is given too; the parts come from one of them");
+    }
     options.cut = Cut::list;
     options.parts = config.integers("parts");
     const auto needed = static_cast<std::size_t>(stages) * static_cast<std::size_t>(options.chunks);

@@ -10,6 +10,12 @@ namespace espalier::parallel_pipeline {
 Pipeline::Pipeline(const ConfigView& config, HostContext& host)
     : Pipeline(read_options(config, host.facts().grid.pipeline), host.facts().grid.pipeline, host.facts().model) {
   if (stages_ == 1) host.log(LogLevel::info, "one stage: no pipeline, one chunk");
+  const Grid& grid = host.facts().grid;
+  const bool first = grid.pipeline_rank == 0 && grid.data_rank == 0;
+  if (options_.scatter_gather && stages_ > 1 && grid.tensor == 1 && first) {
+    host.log(LogLevel::warning,
+             "scatter_gather has no effect: it divides a message over a tensor group, and its size is 1");
+  }
 }
 
 Pipeline::Pipeline(const Options& options, int stages, const ModelShape& model)

@@ -25,6 +25,13 @@ Options read_options(const ConfigView& config) {
   options.overlap = config.boolean("overlap");
   options.prefetch = static_cast<int>(config.integer("prefetch"));
   options.keep_gathered = static_cast<int>(config.integer("keep_gathered"));
+  // The recipe that is saved with a checkpoint has every default in it: only what differs is a wish.
+  for (const char* key : {"prefetch", "keep_gathered"}) {
+    if (options.stage < 3 && config.integer(key) != 1) {
+      config.fail(key, "is of stage 3, which gathers layers: stage " + std::to_string(options.stage) +
+                           " has all weights on every rank; leave it out");
+    }
+  }
   return options;
 }
 

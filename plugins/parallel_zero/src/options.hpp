@@ -31,11 +31,13 @@ inline constexpr OptionSpec kOptions[] = {
      -kNoLimit, kNoLimit, "none|cpu"},
 };
 
+inline constexpr std::int64_t kDefaultBucketBytes = std::int64_t{64} << 20;
+
 struct Options {
   int stage = 1;
   bool reduce_once = false;           ///< stage 2 with reduce = "step"
   std::optional<DType> reduce_dtype;  ///< none: the optimizer's
-  std::int64_t bucket_bytes = std::int64_t{64} << 20;
+  std::int64_t bucket_bytes = kDefaultBucketBytes;
   bool overlap = true;
   int prefetch = 1;
   int keep_gathered = 1;

@@ -55,6 +55,12 @@ void Zero::bind(const StatePlan& plan, const Optimizer& optimizer, Backend& back
                                 std::to_string(layout_.elements) + " elements, of them " +
                                 std::to_string(layout_.padding) + " padding; gradients travel as " +
                                 std::string(name_of(message_)));
+  const bool first = data_.rank() == 0 && tensor_.rank() == 0 && pipeline_.rank() == 0;
+  if (first && data_.size() > 1 && pipeline_.size() == 1 && message_ == DType::f32 &&
+      options_.bucket_bytes != kDefaultBucketBytes) {
+    host_.log(LogLevel::warning, "bucket_bytes = " + std::to_string(options_.bucket_bytes) +
+                                     " has no effect: gradients that travel as f32 need no scratch (reduce_dtype)");
+  }
 }
 
 /// Places of parameters in what is whole on every rank.

@@ -42,7 +42,7 @@ TEST_P(ZeroCost, BytesMemoryAndHeap) {
   TestHost host(backend_, app::make_counting_communicator(world_->split(0, world_->rank(), "data"), counters_));
   const TestConfig config(
       parallel_zero::kOptions,
-      {{"stage", std::int64_t{stage}}, {"bucket_bytes", std::int64_t{4096}}, {"keep_gathered", std::int64_t{0}}});
+      {{"stage", std::int64_t{stage}}, {"bucket_bytes", std::int64_t{4096}}, {"keep_gathered", std::int64_t{stage < 3}}});
   parallel_zero::Zero zero(config.view(), host);
   const StateBytes planned = zero.plan(plan_, optimizer_);
   zero.bind(plan_, optimizer_, backend_);

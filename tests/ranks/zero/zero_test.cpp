@@ -208,6 +208,13 @@ TEST(ZeroOptions, RefusesWhatCannotBe) {
   contains(refusal({{"stage", std::int64_t{3}}, {"reduce", std::string("step")}}), "use stage 2");
   contains(refusal({{"stage", std::int64_t{1}}, {"reduce", std::string("step")}}), "a choice of stage 2");
   EXPECT_EQ(refusal({{"stage", std::int64_t{2}}, {"reduce", std::string("step")}}), "accepted");
+  for (const char* key : {"prefetch", "keep_gathered"}) {
+    for (const std::int64_t stage : {0, 1, 2}) {
+      contains(refusal({{"stage", stage}, {key, std::int64_t{2}}}), std::string(key) + ": is of stage 3");
+      EXPECT_EQ(refusal({{"stage", stage}, {key, std::int64_t{1}}}), "accepted") << "a saved recipe holds the default";
+    }
+    EXPECT_EQ(refusal({{"stage", std::int64_t{3}}, {key, std::int64_t{2}}}), "accepted");
+  }
 }
 
 // Two chunks on one stage: the head's gradient of micro-batch 1 would overwrite that of 0.

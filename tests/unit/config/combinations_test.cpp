@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "config/recipe.hpp"
 #include "unit/config/support.hpp"
 
@@ -147,6 +149,22 @@ TEST_F(Combinations, SettingsThatNothingUsesAreRefused) {
   EXPECT_THAT(refusal(file, {"checkpoint.load_model=hf", "checkpoint.load=none"}),
               HasSubstr("checkpoint.load_model: is where to start when checkpoint.load = \"auto\" finds nothing"));
   EXPECT_EQ(load(file, {"checkpoint.load_model=hf"}).checkpoint.load_model, "hf");
+  EXPECT_THAT(refusal(file, {"checkpoint.load_optimizer=skip", "checkpoint.load=none"}),
+              HasSubstr("checkpoint.load_optimizer: \"skip\" says how state is loaded"));
+  EXPECT_THAT(refusal(file, {"guard.action=repair", "guard.interval=0"}), HasSubstr("nothing can be repaired"));
+  EXPECT_THAT(refusal(file, {"backend.device=cuda"}), HasSubstr("backend.device: \"cuda\": plugin \"reference\""));
+}
+
+TEST_F(Combinations, SettingsOfWhatIsOffAreWarnedOf) {
+  const std::string file = batch("global_batch_size = 8\nmicro_batch_size = 1");
+  const auto warned = [&](std::vector<std::string> overrides, const char* text) {
+    const std::vector<std::string> found = load(file, std::move(overrides)).warnings;
+    return std::any_of(found.begin(), found.end(), [&](const std::string& one) { return one.find(text) == 0; });
+  };
+  EXPECT_TRUE(warned({"eval.samples=4"}, "eval.samples has no effect"));
+  EXPECT_FALSE(warned({"eval.samples=4", "eval.at_end=true"}, "eval.samples"));
+  EXPECT_TRUE(warned({"debug.collective_timeout=3.5"}, "debug.collective_timeout has no effect"));
+  EXPECT_FALSE(warned({"debug.collective_timeout=3.5", "debug.check_collectives=true"}, "debug."));
 }
 
 TEST_F(Combinations, LearnedPositionsReachOverTheSample) {

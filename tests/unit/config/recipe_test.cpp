@@ -105,6 +105,18 @@ TEST_F(RecipeTest, UnknownTablesAndRemovedKeysAreRefused) {
   EXPECT_THAT(refusal(small(), {"model=3"}), HasSubstr("model: expected table, found 3"));
 }
 
+// What is missing is reported where its table is, and a table that is missing is named.
+TEST_F(RecipeTest, MissingKeysAreReportedAtTheirTable) {
+  folder_.write("base.toml", "[train]\nglobal_batch_size = 8\nmicro_batch_size = 2\n");
+  const std::string file =
+      folder_.write("own.toml", "include = \"base.toml\"\n\nmodel.layers = 2\n\n[train]\nseed = 1\n");
+  const std::string text = refusal(file);
+  EXPECT_THAT(text, HasSubstr(file + ":3:1: model.hidden: missing; expected integer"));
+  EXPECT_THAT(text, HasSubstr(file + ":5:1: train.lr: missing; expected number"));
+  EXPECT_THAT(text, HasSubstr(file + ":5:1: train.train_samples: missing; give"));
+  EXPECT_THAT(text, HasSubstr(file + ":1:1: optimizer.plugin: missing with its table [optimizer]; expected string"));
+}
+
 // G04: overrides have messages of the same form as the file.
 TEST_F(RecipeTest, AMistypedOverrideIsRefused) {
   EXPECT_EQ(refusal(small(), {"train.lrr=1"}), "--set train.lrr: unknown key; did you mean \"lr\"?");

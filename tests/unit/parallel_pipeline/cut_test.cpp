@@ -93,7 +93,9 @@ TEST(Options, PartsReplaceTheCut) {
   EXPECT_THAT(refusal([&] {
                 read({{"parts", list}, {"cut", std::string("slots")}}, 2);
               }),
-              HasSubstr("cut is given too"));
+              HasSubstr("cut = \"slots\" is given too"));
+  EXPECT_EQ(read({{"parts", list}, {"cut", std::string("layers")}}, 2).cut, Cut::list)
+      << "a saved recipe holds the default";
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ namespace {
 /// Whether a saved recipe has `key` of [parallel.tensor] on. Anything wrong with it is said when it is opened.
 bool is_on(const std::string& file, std::string_view key) {
   std::vector<ConfigProblem> ignored;
-  const ConfigTable root = read_sources(file, {}, "", ignored);
+  const ConfigTable root = read_sources(file, "", {}, "", ignored);
   const ConfigTable* table = &root;
   for (const std::string_view name : {"parallel", "tensor"}) {
     const ConfigValue* value = table->find(name);

@@ -159,8 +159,15 @@ int run_cli(const std::vector<std::string>& arguments, std::span<const Command* 
       node.parser->description("see: " + CLI::detail::join(node.names, ", "));
   }
 
+  std::vector<std::string> words;
+  for (const std::string& argument : arguments) {
+    // "--split=": the library would take the next argument for its value.
+    const bool empty_value = argument.starts_with("--") && argument.ends_with('=') && argument.find('=') + 1 == argument.size();
+    words.push_back(empty_value ? argument.substr(0, argument.size() - 1) : argument);
+    if (empty_value) words.emplace_back();
+  }
   try {
-    root.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+    root.parse(std::vector<std::string>(words.rbegin(), words.rend()));
   } catch (const CLI::CallForHelp&) {
     const std::string asked = chosen_path(root);
     const auto last = asked.rfind(' ');

@@ -42,6 +42,11 @@ constexpr ArgSpec kIndicesArgs[] = {
     {"--out", ArgType::string, "folder to write to; it is made", true, nullptr, false, "DIR"},
     {"--no-extra-token", ArgType::flag, "megatron_core with add_extra_token_to_sequence off"},
     {"--keep-partial", ArgType::flag, "megatron_core with drop_last_partial_validation_sequence off"},
+    {"--tokenizer-identity", ArgType::string,
+     "name the files as megatron_core's cache does: what identifies its tokenizer (unique_identifiers), as JSON", false, nullptr, false,
+     "JSON"},
+    {"--dataset-path", ArgType::string, "with it: the path as Megatron is given it, where that is not PREFIX", false, nullptr, false,
+     "PATH"},
     kPluginArg,
 };
 
@@ -119,7 +124,12 @@ const Command kDataIndices{
     "Writes train_doc_idx.npy, train_sample_idx.npy, train_shuffle_idx.npy, and so on for each split that\n"
     "is not empty.\n"
     "  trainer data indices data/fr --split 949,50,1 --seq-length 2048 --samples 100000,1000,10 --seed 1234\n"
-    "    --sampling bigscience --out indices",
+    "    --sampling bigscience --out indices\n"
+    "With --tokenizer-identity the names are those by which Megatron-LM core finds its cache; without its path_to_cache it\n"
+    "looks in PREFIX/cache/GPTDataset_indices:\n"
+    "  trainer data indices data/fr --split 949,50,1 --seq-length 2048 --samples 100000,1000,10 --seed 1234\n"
+    "    --sampling megatron_core --out data/fr/cache/GPTDataset_indices\n"
+    "    --tokenizer-identity '{\"class\": \"HuggingFaceTokenizer\", \"tokenizer_path\": [\"x\"]}'",
     kIndicesArgs, [](const Args& args) { return run_tool("indices", kIndicesArgs, args); }};
 
 }  // namespace espalier::app

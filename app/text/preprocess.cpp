@@ -113,6 +113,16 @@ class Preprocess {
   }
 
   void cut() {
+    try {
+      make_queue();
+    } catch (...) {
+      if (world_.rank() == 0 && parts_->size() == 0) parts_->remove();  // made for nothing
+      throw;
+    }
+    report_.pieces_before = parts_->size();
+  }
+
+  void make_queue() {
     phase(world_, [&] {
       const PieceQueue::Share share{world_.rank(), world_.size(), job_.piece_bytes};
       queue_.emplace(job_.inputs, job_.rules, share,
@@ -122,7 +132,6 @@ class Preprocess {
       if (world_.size() > 1)
         throw IoError("an input that is no file (a pipe) can be read once only; start without mpiexec, or name a file");
     });
-    report_.pieces_before = parts_->size();
   }
 
   void work() {

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "cli/process.hpp"
 #include "unit/text/files.hpp"
@@ -58,6 +60,11 @@ TEST(DataMerge, WritesThePeersBytesOrNothing) {
   EXPECT_THAT(data("merge " + open).text, HasSubstr("never closed"));
   EXPECT_EQ(data("merge --join-open-documents " + open).code, 0);
   EXPECT_EQ(bytes_of(folder.file("y.idx")), bytes_of(kData + "indexed/merge_no_end_document.idx"));
+  // Alone, or last, it stays open.
+  EXPECT_EQ(data("merge --join-open-documents " + kData + "indexed/no_end_document --output " + folder.file("z")).code, 0);
+  for (const std::string extension : {".bin", ".idx"}) {
+    EXPECT_EQ(bytes_of(folder.file("z" + extension)), bytes_of(kData + "indexed/no_end_document" + extension));
+  }
 }
 
 TEST(DataIndices, WritesThePeersArrays) {
@@ -83,6 +90,42 @@ TEST(DataIndices, WritesThePeersArrays) {
 }
 
 /// A run on three documents of text.
+// The names and descriptions under which Megatron-LM core looks for its cache.
+TEST(DataIndices, WritesUnderTheNamesOfCoresCache) {
+  const Folder folder;
+  const auto truth = nlohmann::json::parse(std::ifstream(kData + "cache/megatron_core.json"));
+  const std::string common = "indices " + kData + "corpora/a --split 90,5,5 --samples 50,7,3 --seq-length 64 --seed 1234 ";
+  const std::string core = common + "--sampling megatron_core --dataset-path corpora/a ";
+  const std::string tokenizer = "--tokenizer-identity '{\"class\": \"FixtureTokenizer\", \"vocab_size\": 250680}' ";
+  const Outcome outcome = data(core + tokenizer + "--out " + folder.file("named"));
+  ASSERT_EQ(outcome.code, 0) << outcome.text;
+  ASSERT_EQ(data(core.substr(0, core.find("--dataset-path")) + "--out " + folder.file("plain")).code, 0);
+  std::size_t files = 0;
+  for (const auto& entry : truth["entries"]) {
+    const std::string split = entry["split"], stem = folder.file("named/") + entry["md5"].get<std::string>() + "-GPTDataset-" + split;
+    for (const std::string name : entry["files"]) EXPECT_TRUE(fs::exists(folder.file("named/" + name))) << name;
+    files += entry["files"].size();
+    EXPECT_EQ(bytes_of(stem + "-description.txt"), entry["description"].get<std::string>());
+    EXPECT_EQ(bytes_of(stem + "-document_index.npy"), bytes_of(folder.file("plain/" + split + "_doc_idx.npy")));
+    EXPECT_EQ(bytes_of(stem + "-shuffle_index.npy"), bytes_of(folder.file("plain/" + split + "_shuffle_idx.npy")));
+  }
+  EXPECT_EQ(files, 12U);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.file("named")), {}), 12);
+  EXPECT_THAT(data(common + tokenizer + "--out " + folder.file("x")).text, HasSubstr("give sampling megatron_core"));
+  EXPECT_THAT(data(core + "--out " + folder.file("x")).text, HasSubstr("need tokenizer_identity"));
+  EXPECT_THAT(data(core + "--tokenizer-identity 5 --out " + folder.file("x")).text, HasSubstr("is no JSON object"));
+}
+
+TEST(DataIndices, ImpossibleRequestsAreSaid) {
+  const Folder folder;
+  const std::string common = "indices " + kData + "corpora/a --seq-length 64 --seed 1 --out " + folder.file("x");
+  const Outcome large = data(common + " --split 1,0,0 --samples 99999999999999,0,0");
+  EXPECT_EQ(large.code, 6);
+  EXPECT_THAT(large.text, AllOf(HasSubstr("99999999999999 samples ("), HasSubstr("GB of memory")));
+  EXPECT_THAT(data(common + " --split= --samples 1,1,1").text, HasSubstr("--split: is empty"));
+  EXPECT_THAT(data(common + " --split ' ' --samples 1,1,1").text, HasSubstr("\" \" is empty"));
+}
+
 class DataOfARun : public ::testing::Test {
  protected:
   DataOfARun() {
@@ -136,6 +179,7 @@ TEST_F(DataOfARun, VerifyFindsADamagedArray) {  // D12
   const Outcome sound = trainer("data verify a --vocab 258");
   EXPECT_EQ(sound.code, 0);
   EXPECT_THAT(sound.text, AllOf(HasSubstr("shuffle_idx.npy: whole, 1 blocks"), HasSubstr("all ids below 258")));
+  EXPECT_THAT(trainer("data verify a --cache-dir nowhere").text, HasSubstr("\"nowhere\" is not a folder"));
   EXPECT_THAT(trainer("data verify a --vocab 100").text, HasSubstr("the vocabulary has ids 0 to 99"));
   fs::path shuffle;
   for (const auto& entry : fs::directory_iterator(folder_.path())) {
@@ -158,6 +202,16 @@ TEST_F(DataOfARun, NoTestSplitGivesNoTestLine) {
   EXPECT_EQ(trained.code, 0) << trained.text;
   EXPECT_THAT(trained.text, AllOf(HasSubstr("valid loss at iteration 6"), Not(HasSubstr("test loss")), Not(HasSubstr("\"test\""))));
   EXPECT_THAT(trained.text, ::testing::ContainsRegex("waited [0-9.]+ s for batches, [0-9.]+ % of the steps; reading them"));
+}
+
+TEST_F(DataOfARun, AnEntryThatStandsTwiceIsSaid) {
+  std::string recipe = bytes_of(folder_.file("recipe.toml"));
+  const std::string once = "path = \"a\"";
+  recipe.replace(recipe.find(once), once.size(), "train = [{path = \"a\", weight = 1}, {path = \"./a\", weight = 1}]");
+  folder_.write("twice.toml", recipe);
+  const Outcome shown = trainer("data show twice.toml --step 1");
+  EXPECT_EQ(shown.code, 0) << shown.text;
+  EXPECT_THAT(shown.text, ::testing::ContainsRegex("set \"train\" reads sequences 0 to 3 of .*/a twice"));
 }
 
 // More samples than the order was planned for: refused, or the same order and a further plan; never another order unsaid.

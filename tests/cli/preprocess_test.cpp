@@ -144,7 +144,10 @@ TEST(PreprocessCommand, WrongArgumentsAndPlaces) {
               HasSubstr("needs {language} in its prefix"));
   EXPECT_THAT(preprocess(input, braces, "--language-key lang").text, HasSubstr("--language-key: is for JSONL"));
   EXPECT_EQ(preprocess(input, folder.file("a"), "--piece-bytes 0").code, 2);
-  EXPECT_THAT(names_in(folder), UnorderedElementsAre("a.txt"));
+  // What is not packed as its name says leaves nothing behind, either.
+  EXPECT_EQ(preprocess(folder.write("b.txt.zst", "plain"), folder.file("b")).code, 4);
+  EXPECT_EQ(preprocess(folder.write("b.txt.gz", "\x1f\x8b\x08"), folder.file("b")).code, 4);
+  EXPECT_THAT(names_in(folder), UnorderedElementsAre("a.txt", "b.txt.gz", "b.txt.zst"));
   // The folder of the output is made.
   EXPECT_EQ(preprocess(input, folder.file("new/folder/a")).code, 0);
   EXPECT_TRUE(std::filesystem::exists(folder.file("new/folder/a.idx")));

@@ -4,7 +4,9 @@
 #include <charconv>
 #include <filesystem>
 #include <future>
+#include <new>
 #include <span>
+#include <stdexcept>
 #include <sstream>
 #include <vector>
 
@@ -64,6 +66,28 @@ std::optional<std::int64_t> known_tokens(const IndexRequest& request, const Bloc
   return tokens;
 }
 
+/// What the arrays take while they are built, said where it is not there.
+template <typename Build>
+auto in_memory(const IndexRequest& request, const Build& build) {
+  const auto refuse = [&]() -> void {
+    const EpochPlan plan = plan_with(request, tokens_of(request));
+    const double entries = static_cast<double>(request.range.count()) * static_cast<double>(plan.epochs);
+    const double bytes = 4 * entries + 12 * static_cast<double>(plan.samples);
+    throw DeviceError(request.file->prefix() + ": the index arrays of " + std::to_string(request.samples_wanted) + " samples (" +
+                      std::to_string(plan.epochs) + " epochs) take about " +
+                      std::to_string(static_cast<std::int64_t>(bytes / 1e9) + 1) +
+                      " GB of memory, which this machine does not give; ask for fewer samples, or build them where there is more");
+  };
+  try {
+    return build();
+  } catch (const std::bad_alloc&) {
+    refuse();
+  } catch (const std::length_error&) {
+    refuse();
+  }
+  return decltype(build()){};
+}
+
 int store_index_files(const IndexRequest& request, const StoreOptions& options) {
   const EpochPlan plan = plan_with(request, request.file->tokens_in(request.range.begin, request.range.end));
   const CacheFiles files = cache_files(request);
@@ -118,6 +142,33 @@ int store_index_files(const IndexRequest& request, const StoreOptions& options) 
     sync_folder_of(files.document);
   }
   return bits;
+}
+
+EpochPlan export_index_files(const IndexRequest& request, const CacheFiles& paths) {
+  const EpochPlan plan = plan_with(request, request.file->tokens_in(request.range.begin, request.range.end));
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(paths.document).parent_path(), error);
+  const auto write = [](const std::string& path, const auto& elements, const Shape& shape) {
+    OutputFile file(path);
+    write_npy(file, std::span(elements), shape);
+    file.finish();
+    file.rename_into_place();
+  };
+  NumpyRandom random(request.seed);
+  {
+    const auto order = build_document_index(plan, request.range, random);
+    const auto entries = static_cast<std::int64_t>(order.size());
+    write(paths.document, order, {entries});
+    std::visit(
+        [&](const auto& rows) {
+          write(paths.sample, rows, {plan.samples + 1, 2});
+        },
+        build_sample_index(plan, order, request.file->sizes(), request.file->sequences(),
+                           request.file->prefix() + ".idx", sample_index_bits(entries)));
+  }
+  std::visit([&](const auto& elements) { write(paths.shuffle, elements, {plan.samples}); },
+             build_shuffle_index(plan, random));
+  return plan;
 }
 
 }  // namespace
@@ -215,37 +266,14 @@ std::optional<std::string> why_not_cached(const IndexRequest& request) {
 
 int store_index(const IndexRequest& request, const StoreOptions& options) {
   try {
-    return store_index_files(request, options);
+    return in_memory(request, [&] { return store_index_files(request, options); });
   } catch (const IoError& error) {
     throw IoError(std::string(error.what()) + "; the index cache may lie in another folder: data.cache_dir");
   }
 }
 
 EpochPlan export_index(const IndexRequest& request, const CacheFiles& paths) {
-  const EpochPlan plan = plan_with(request, request.file->tokens_in(request.range.begin, request.range.end));
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(paths.document).parent_path(), error);
-  const auto write = [](const std::string& path, const auto& elements, const Shape& shape) {
-    OutputFile file(path);
-    write_npy(file, std::span(elements), shape);
-    file.finish();
-    file.rename_into_place();
-  };
-  NumpyRandom random(request.seed);
-  {
-    const auto order = build_document_index(plan, request.range, random);
-    const auto entries = static_cast<std::int64_t>(order.size());
-    write(paths.document, order, {entries});
-    std::visit(
-        [&](const auto& rows) {
-          write(paths.sample, rows, {plan.samples + 1, 2});
-        },
-        build_sample_index(plan, order, request.file->sizes(), request.file->sequences(),
-                           request.file->prefix() + ".idx", sample_index_bits(entries)));
-  }
-  std::visit([&](const auto& elements) { write(paths.shuffle, elements, {plan.samples}); },
-             build_shuffle_index(plan, random));
-  return plan;
+  return in_memory(request, [&] { return export_index_files(request, paths); });
 }
 
 IndexArrays load_index(const IndexRequest& request) {

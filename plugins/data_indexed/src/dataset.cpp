@@ -10,10 +10,12 @@
 #include <exception>
 #include <filesystem>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "fail.hpp"
 #include "fingerprint.hpp"
+#include "output_file.hpp"
 #include "start_table.hpp"
 
 namespace espalier::data_indexed {
@@ -215,6 +217,21 @@ void IndexedDataset::add_set(const SetOptions& set, const DataOptions& options,
 
 void IndexedDataset::warn_of_overlap(HostContext& host) const {
   for (const BlendedSet& set : sets_) {
+    for (std::size_t k = 0; k < set.parts().size(); ++k) {
+      for (std::size_t other = 0; other < k; ++other) {
+        const SetPart& one = set.parts()[other];
+        const SetPart& two = set.parts()[k];
+        const std::int64_t begin = std::max(one.request.range.begin, two.request.range.begin);
+        const std::int64_t end = std::min(one.request.range.end, two.request.range.end);
+        if (one.file == two.file && begin < end) {
+          host.log(LogLevel::warning, "set \"" + set.name() + "\" reads sequences " + number(begin) + " to " + number(end) + " of " +
+                                          one.file->prefix() +
+                                          " twice, for two of its entries; one entry with the sum of their weights reads them once");
+        }
+      }
+    }
+  }
+  for (const BlendedSet& set : sets_) {
     for (const SetPart& held_out : set.parts()) {
       for (const SetPart& trained : sets_[0].parts()) {
         const SequenceRange& a = held_out.request.range;
@@ -237,6 +254,7 @@ void IndexedDataset::ensure_indices(HostContext& host, const std::function<void(
     std::string why;
   };
   std::vector<Missing> missing;
+  std::set<std::string> seen, folders;
   for (const auto* list : {&sets_, &further_plans_}) {
     for (const BlendedSet& set : *list) {
       std::string why;
@@ -244,13 +262,21 @@ void IndexedDataset::ensure_indices(HostContext& host, const std::function<void(
         missing.push_back({nullptr, set.blend_request(), why});
       }
       for (const SetPart& part : set.parts()) {
+        const std::string array = cache_files(part.request).document;
+        if (!seen.insert(array).second) {
+          continue;  // an entry that stands twice reads the same arrays
+        }
         if (auto reason = why_not_cached(part.request)) {
           missing.push_back({&part.request, nullptr, std::move(*reason)});
+          folders.insert(std::filesystem::path(array).parent_path().string());
         } else if (main_rank_) {
           host.log(LogLevel::info, "index cache used: " + cache_files(part.request).document);
         }
       }
     }
+  }
+  for (const std::string& folder : folders) {
+    remove_abandoned_files(folder);
   }
   const std::size_t count = builders(missing.size());
   std::atomic<std::size_t> next{0};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <filesystem>
 #include <limits>
 
 #include "fail.hpp"
@@ -12,12 +13,14 @@
 namespace espalier::data_indexed {
 namespace {
 
+/// Also makes room: an earlier run that was killed while it wrote may have left a copy of all its tokens.
 std::string checked_prefix(const std::string& prefix) {
   for (const std::string_view extension : {".bin", ".idx"}) {
     if (prefix.empty() || (prefix.size() >= 4 && prefix.compare(prefix.size() - 4, 4, extension) == 0)) {
       fail_config("output", "\"" + prefix + "\" is not a prefix: give the path without \".bin\" and \".idx\"");
     }
   }
+  remove_abandoned_files(std::filesystem::path(prefix).parent_path().string());
   return prefix;
 }
 
@@ -166,17 +169,22 @@ void IndexWriter::write_index() {
   put(static_cast<std::uint64_t>(documents_.size()));
   index_.write(sizes_.data(), sizes_.size() * sizeof(std::int32_t));
   const std::int64_t width = element_bytes(type_);
+  std::array<std::int64_t, kBlock> pointers;
   std::int64_t pointer = 0;
-  for (const std::int32_t size : sizes_) {
-    put(pointer);
-    pointer += width * size;
+  for (std::size_t at = 0; at < sizes_.size(); at += kBlock) {
+    const std::size_t count = std::min(kBlock, sizes_.size() - at);
+    for (std::size_t k = 0; k < count; ++k) {
+      pointers[k] = pointer;
+      pointer += width * sizes_[at + k];
+    }
+    index_.write(pointers.data(), count * sizeof pointer);
   }
   index_.write(documents_.data(), documents_.size() * sizeof(std::int64_t));
   index_.write(modes_.data(), modes_.size());
 }
 
-void IndexWriter::finish() {
-  if (documents_.back() != sequences()) {
+void IndexWriter::finish(bool leave_open) {
+  if (documents_.back() != sequences() && !leave_open) {
     fail_config(prefix_, "the last document was never ended");
   }
   if (moded_ != 0 && moded_ != sequences()) {

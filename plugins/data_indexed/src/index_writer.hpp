@@ -16,6 +16,7 @@ namespace espalier::data_indexed {
 class IndexWriter {
  public:
   /// @param token_limit  tokens must be below it (the vocabulary size); 0: only the type limits them.
+  /// Removes temporary files of killed processes from the folder first (remove_abandoned_files).
   /// @throws ConfigError for an unusable prefix, IoError if the folder cannot be written.
   IndexWriter(const std::string& prefix, ElementType type, std::int64_t token_limit = 0);
 
@@ -37,8 +38,10 @@ class IndexWriter {
 
   /// Brings both files to disk and gives them their names, the .bin first. An older pair of that name is replaced; a
   /// process killed in between leaves a .bin without an .idx, which no reader accepts.
-  /// @throws ConfigError if a document is still open.
-  void finish();
+  /// @param leave_open  a last document that was never ended stays so, as the peers write it: the document index then ends below the
+  ///                    number of sequences, and Megatron-LM core refuses the file.
+  /// @throws ConfigError if a document is still open otherwise.
+  void finish(bool leave_open = false);
   /// Gives up: removes the temporary files. Safe to call twice; nothing happens after finish().
   void discard() noexcept;
 

@@ -1,6 +1,7 @@
 #include "output_file.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,6 +9,8 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 
@@ -18,16 +21,22 @@ namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20;  // large enough that a write call costs nothing per byte
 
-// Unique among hosts that share the folder, processes, and files of one process.
-std::string temporary_name(const std::string& path) {
-  static std::atomic<unsigned> count{0};
+constexpr std::string_view kTemporary = ".tmp.";
+
+std::string host_name() {
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) {
     host[0] = '?';
   }
+  return host.data();
+}
+
+// Unique among hosts that share the folder, processes, and files of one process.
+std::string temporary_name(const std::string& path) {
+  static std::atomic<unsigned> count{0};
   const std::filesystem::path target(path);
-  std::string name = "." + target.filename().string() + ".tmp." + host.data() + "." + std::to_string(::getpid()) + "." +
-                     std::to_string(count.fetch_add(1));
+  std::string name = "." + target.filename().string() + std::string(kTemporary) + host_name() + "." +
+                     std::to_string(::getpid()) + "." + std::to_string(count.fetch_add(1));
   return (target.parent_path() / name).string();
 }
 
@@ -36,13 +45,41 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
+/// The process in the name of a temporary file of `host`; 0 for any other name.
+::pid_t process_of(std::string_view name, const std::string& host) {
+  const auto at = name.rfind(std::string(kTemporary) + host + ".");
+  if (!name.starts_with('.') || at == std::string_view::npos) {
+    return 0;
+  }
+  const std::string_view rest = name.substr(at + kTemporary.size() + host.size() + 1);
+  ::pid_t process = 0;
+  unsigned count = 0;
+  const auto [dot, error] = std::from_chars(rest.data(), rest.data() + rest.size(), process);
+  if (error != std::errc() || dot == rest.data() + rest.size() || *dot != '.') {
+    return 0;
+  }
+  const auto [end, count_error] = std::from_chars(dot + 1, rest.data() + rest.size(), count);
+  return count_error == std::errc() && end == rest.data() + rest.size() && process > 0 ? process : 0;
+}
+
 }  // namespace
 
-OutputFile::OutputFile(std::string path) : path_(std::move(path)), temporary_path_(temporary_name(path_)) {
+OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
   buffer_.reserve(kBufferBytes);
-  descriptor_ = ::open(temporary_path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) {
-    fail_io(path_, "cannot be written in " + folder_of(path_), errno);
+  for (;;) {
+    temporary_path_ = temporary_name(path_);
+    descriptor_ = ::open(temporary_path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor_ < 0) {
+      fail_io(path_, "cannot be written in " + folder_of(path_), errno);
+    }
+    // Whoever tidies up the folder in this moment has the lock, or has removed the file. Without locks nobody does.
+    const bool taken = ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    struct ::stat status {};
+    if (!taken && ::fstat(descriptor_, &status) == 0 && status.st_nlink > 0) {
+      return;
+    }
+    ::close(descriptor_);
+    descriptor_ = -1;
   }
 }
 
@@ -148,6 +185,26 @@ void OutputFile::rename_into_place() {
   }
   ::close(descriptor_);
   descriptor_ = -1;
+}
+
+void remove_abandoned_files(const std::string& folder) {
+  const std::string host = host_name();
+  std::error_code error;
+  std::filesystem::directory_iterator entries(folder.empty() ? "." : folder, error);
+  for (; !error && entries != std::filesystem::directory_iterator(); entries.increment(error)) {
+    const ::pid_t process = process_of(entries->path().filename().string(), host);
+    if (process == 0 || ::kill(process, 0) == 0 || errno != ESRCH) {
+      continue;
+    }
+    // Containers may share a name of a host and a folder, but not their processes: so the lock decides.
+    const int file = ::open(entries->path().c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (file >= 0 && ::flock(file, LOCK_EX | LOCK_NB) == 0) {
+      ::unlink(entries->path().c_str());
+    }
+    if (file >= 0) {
+      ::close(file);
+    }
+  }
 }
 
 void sync_folder_of(const std::string& path) {

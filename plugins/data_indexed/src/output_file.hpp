@@ -7,7 +7,7 @@
 namespace espalier::data_indexed {
 
 /// A file written under a temporary name in its own folder (".NAME.tmp.HOST.PID.COUNT") that appears under its true
-/// name in one step. Destroyed before commit(), it leaves nothing.
+/// name in one step. Destroyed before that, it leaves nothing. It is locked (flock) while it has its temporary name.
 class OutputFile {
  public:
   /// @throws IoError if the folder is missing or not writable.
@@ -46,6 +46,10 @@ class OutputFile {
   std::int64_t bytes_ = 0;
   std::vector<std::byte> buffer_;
 };
+
+/// Removes what killed processes left in a folder: temporary files made on this host whose process is gone and that no
+/// process holds. What other hosts, or file systems without locks, leave there stays.
+void remove_abandoned_files(const std::string& folder);
 
 /// Makes the renames done in the folder of `path` durable.
 void sync_folder_of(const std::string& path);

@@ -72,6 +72,9 @@ std::array<double, 3> parse_split(std::string_view text) {
   double sum = 0.0;
   for (std::size_t k = 0; k < parts.size(); ++k) {
     const auto value = parse_share(parts[k]);
+    if (!value && text.find_first_not_of(' ') == std::string_view::npos) {
+      refuse("is empty");
+    }
     if (!value) {
       refuse("holds \"" + std::string(parts[k]) + "\", which is not a number");
     }

@@ -38,6 +38,9 @@ constexpr OptionSpec kIndicesOptions[] = {
     {"out", OptionType::string, nullptr, "folder to write to; it is made"},
     {"no_extra_token", OptionType::boolean, "false", "megatron_core: samples of seq_length tokens that do not overlap"},
     {"keep_partial", OptionType::boolean, "false", "megatron_core: the last, short validation sample counts"},
+    {"tokenizer_identity", OptionType::string, "\"\"",
+     "megatron_core: its tokenizer's unique_identifiers as JSON; names the files as its cache does"},
+    {"dataset_path", OptionType::string, "\"\"", "with tokenizer_identity: the path as Megatron is given it; empty: the prefix"},
 };
 
 constexpr OptionSpec job(const char* name, const char* help, const OptionSpec* nested, std::size_t count) {
@@ -82,22 +85,6 @@ Sizes sizes_of(const IndexedFile& file) {
   result.largest = *high;
   result.empty = std::count(sizes.begin(), sizes.end(), 0);
   return result;
-}
-
-std::array<std::int64_t, 3> parse_samples(const ConfigView& options) {
-  const std::string text = options.string("samples");
-  std::array<std::int64_t, 3> wanted{};
-  const char* at = text.data();
-  const char* const end = text.data() + text.size();
-  for (std::size_t k = 0; k < 3; ++k) {
-    const auto [next, error] = std::from_chars(at, end, wanted[k]);
-    const bool last = k == 2;
-    if (error != std::errc() || wanted[k] < 0 || (last ? next != end : next == end || *next != ',')) {
-      options.fail("samples", "\"" + text + "\" is not TRAIN,VALID,TEST, three numbers of samples such as 1000,50,5");
-    }
-    at = next + (last ? 0 : 1);
-  }
-  return wanted;
 }
 
 /// Token ids of a pair against a vocabulary. @throws IoError naming the first that is outside.
@@ -220,16 +207,20 @@ std::string IndexedTool::merge(const ConfigView& options) const {
   if (parts.empty()) {
     options.fail("prefix", "names no pair");
   }
+  const bool join = options.boolean("join_open_documents");
   IndexWriter writer(output, parts.front().type());
   for (const IndexedFile& part : parts) {
-    writer.append(part, options.boolean("join_open_documents"));
+    writer.append(part, join);
   }
-  writer.finish();
+  writer.finish(join);  // the last one has no part to run on into
   return output + ": " + number(static_cast<std::int64_t>(parts.size())) + " pairs, " + number(writer.documents()) +
          " documents, " + number(writer.sequences()) + " sequences, " + number(writer.tokens()) + " tokens\n";
 }
 
 std::string IndexedTool::verify(const ConfigView& options) const {
+  if (const std::string folder = options.string("cache_dir"); !folder.empty() && !std::filesystem::is_directory(folder)) {
+    options.fail("cache_dir", "\"" + folder + "\" is not a folder, so no cached array was looked at");
+  }
   std::string text;
   std::string damage;
   for (const std::string& prefix : options.strings("prefix")) {
@@ -275,47 +266,6 @@ std::string IndexedTool::verify(const ConfigView& options) const {
   }
   if (!damage.empty()) {
     throw IoError(damage);
-  }
-  return text;
-}
-
-std::string IndexedTool::indices(const ConfigView& options) const {
-  const IndexedFile file = IndexedFile::open(options.string("prefix"));
-  const Sampling sampling = *sampling_of_name(options.string("sampling"));
-  SampleRules rules{sampling, !options.boolean("no_extra_token"), false};
-  if (sampling == Sampling::bigscience && (options.boolean("no_extra_token") || options.boolean("keep_partial"))) {
-    options.fail("sampling", "\"bigscience\" knows neither no_extra_token nor keep_partial; they are megatron_core's");
-  }
-  std::array<SequenceRange, 3> ranges;
-  try {
-    ranges = split_ranges(options.string("split"), file.sequences(), sampling);
-  } catch (const ConfigError& error) {
-    options.fail("split", error.what());
-  }
-  const auto wanted = parse_samples(options);
-  const std::filesystem::path out = options.string("out");
-  const char* const names[] = {"train", "valid", "test"};
-  std::string text;
-  for (std::size_t k = 0; k < 3; ++k) {
-    if (ranges[k].count() <= 0) {
-      text += std::string(names[k]) + ": no sequences\n";
-      continue;
-    }
-    rules.keep_partial = k == 1 && options.boolean("keep_partial");
-    const IndexRequest request{&file,
-                               "",
-                               names[k],
-                               ranges[k],
-                               wanted[k],
-                               options.integer("seq_length"),
-                               static_cast<std::uint32_t>(options.integer("seed")),
-                               rules};
-    const std::string stem = (out / names[k]).string();
-    const EpochPlan plan =
-        export_index(request, {stem + "_doc_idx.npy", stem + "_sample_idx.npy", stem + "_shuffle_idx.npy"});
-    text += std::string(names[k]) + ": sequences " + number(ranges[k].begin) + " to " + number(ranges[k].end) + ", " +
-            number(plan.tokens_per_epoch) + " tokens, " + number(plan.epochs) + " epochs" +
-            (plan.separate_last_epoch ? " (the last one apart)" : "") + ", " + number(plan.samples) + " samples\n";
   }
   return text;
 }

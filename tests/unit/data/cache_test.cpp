@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "core_names.hpp"
 #include "espalier/error.hpp"
 #include "index_writer.hpp"
 #include "parity/data/support.hpp"
@@ -58,6 +59,33 @@ TEST_F(CacheTest, NamesAreThePeers) {
       EXPECT_EQ(ours[k], prefix_ + theirs.substr(stem.size()));
     }
   }
+}
+
+CoreDataset core_dataset_of(const nlohmann::ordered_json& description) {
+  return {description["dataset_path"], description["num_samples"], description["index_split"], description["random_seed"],
+          description["sequence_length"], description["split"], description["tokenizer"].dump()};
+}
+
+// Every description that core wrote, and its hash, from what it says.
+TEST(CoreNames, DescriptionsAndHashesAreThePeers) {
+  const auto truth = nlohmann::ordered_json::parse(read_file(data_fixture("cache/megatron_core.json")));
+  for (const auto& entry : truth["entries"]) {
+    const std::string text = entry["description"];
+    EXPECT_EQ(core_description(core_dataset_of(nlohmann::ordered_json::parse(text))), text);
+    EXPECT_EQ(core_hash(text), entry["md5"]);
+    const CoreFiles files = core_files("", text, entry["split"].get<std::string>());
+    EXPECT_EQ((std::vector<std::string>{files.description, files.arrays.document, files.arrays.sample, files.arrays.shuffle}), entry["files"]);
+  }
+  const auto blend = truth["blend_entry"];
+  const auto description = nlohmann::ordered_json::parse(blend["description"].get<std::string>());
+  std::vector<CoreDataset> parts;
+  for (const auto& part : description["datasets"]) {
+    parts.push_back(core_dataset_of(part));
+  }
+  const std::string text = core_blend_description(parts, description["split"].get<std::string>(),
+                                                  description["weights"].get<std::vector<double>>(), description["size"]);
+  EXPECT_EQ(text, blend["description"]);
+  EXPECT_EQ(core_hash(text), blend["md5"]);
 }
 
 TEST_F(CacheTest, ReusedWhenNothingChanged) {

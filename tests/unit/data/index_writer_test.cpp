@@ -2,7 +2,12 @@
 #include "index_writer.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
 
 #include "espalier/error.hpp"
 #include "parity/data/support.hpp"
@@ -93,6 +98,61 @@ TEST(IndexWriter, AppearsWholeOrNotAtAll) {
   EXPECT_EQ(folder.names(), (std::vector<std::string>{"done.bin", "done.idx"}));
   EXPECT_THROW(IndexWriter("/nonexistent_folder/x", ElementType::kInt32), IoError);
   EXPECT_THROW(IndexWriter(folder / "x.bin", ElementType::kInt32), ConfigError);
+}
+
+/// A process that has begun a pair there and waits; its temporary files.
+class WritingProcess {
+ public:
+  explicit WritingProcess(const std::string& prefix) {
+    int ready[2];
+    if (::pipe(ready) != 0) std::abort();
+    process_ = ::fork();
+    if (process_ == 0) {
+      IndexWriter writer(prefix, ElementType::kInt32);
+      static_cast<void>(::write(ready[1], "x", 1));
+      ::pause();
+    }
+    char byte = 0;
+    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+    ::close(ready[0]);
+    ::close(ready[1]);
+  }
+  ~WritingProcess() { kill(); }
+  void kill() {
+    if (process_ <= 0) return;
+    ::kill(process_, SIGKILL);
+    ::waitpid(process_, nullptr, 0);
+    process_ = 0;
+  }
+
+ private:
+  ::pid_t process_;
+};
+
+TEST(IndexWriter, RemovesWhatAKilledProcessLeft) {
+  const TemporaryFolder folder;
+  WritingProcess killed(folder / "killed");
+  WritingProcess alive(folder / "alive");
+  ASSERT_EQ(folder.names().size(), 4U);
+  killed.kill();
+  EXPECT_EQ(folder.names().size(), 4U) << "nobody has tidied up yet";
+  // Of another host, and no temporary file at all.
+  write_file(folder / ".a.bin.tmp.another-host.99999999.0", "x");
+  write_file(folder / ".a.bin.tmp.notes", "x");
+  // A name of ours whose process is gone, which somebody holds nevertheless: in another container, say.
+  std::string held = folder.names()[0];
+  for (const std::string& name : folder.names()) {
+    if (name.starts_with(".killed.bin")) held = name;
+  }
+  const int lock = ::open((folder / held).c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(::flock(lock, LOCK_EX | LOCK_NB), 0);
+  { IndexWriter(folder / "next", ElementType::kInt32); }
+  EXPECT_EQ(folder.names().size(), 5U) << "two of the living, two that are not ours, one that is held";
+  ::close(lock);
+  { IndexWriter(folder / "next", ElementType::kInt32); }
+  const auto names = folder.names();
+  EXPECT_EQ(names.size(), 4U);
+  EXPECT_EQ(std::count_if(names.begin(), names.end(), [](const std::string& name) { return name.starts_with(".alive."); }), 2);
 }
 
 TEST(IndexWriter, OffsetsPassFourGigabytes) {  // D01

@@ -64,6 +64,12 @@ TEST(JsonText, AByteOfZeroIsNoEndOfTheLine) {
   }
 }
 
+// Where files were put together: only the first byte order mark is one of a file.
+TEST(JsonText, AByteOrderMarkIsNoPartOfALine) {
+  EXPECT_EQ(read("\xEF\xBB\xBF{\"text\":\"a\"}").fault, LineFault::broken_json);
+  EXPECT_EQ(read("\xEF\xBB\xBF" "55").fault, LineFault::broken_json);
+}
+
 // T03: half a surrogate pair is refused, or replaced and counted.
 TEST(JsonText, LoneSurrogatesAreNeverKept) {
   for (const char* line :

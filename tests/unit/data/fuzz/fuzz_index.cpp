@@ -97,8 +97,7 @@ void merge(const IndexedFile& file) {
   IndexWriter writer(folder() + "merged", file.type());
   writer.append(file, true);
   writer.append(file, true);
-  if (file.document_begin(file.documents()) < file.sequences()) writer.end_document();
-  writer.finish();
+  writer.finish(true);
   const auto merged = IndexedFile::open(folder() + "merged");
   require(merged.sequences() == 2 * file.sequences() && merged.tokens() == 2 * file.tokens());
   require(merged.has_modes() == file.has_modes());

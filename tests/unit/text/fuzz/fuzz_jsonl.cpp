@@ -33,7 +33,8 @@ void compare_line(std::string_view line) {
   require((field.fault == LineFault::broken_json) == (repaired.fault == LineFault::broken_json));
   const TextField both = read_text_and_language(line, "text", "lang", false, again, language);
   require(both.fault == field.fault || (field.fault == LineFault::none && both.fault == LineFault::no_language));
-  if (line.find('\0') != std::string_view::npos) {  // the library takes it for the end of the text
+  // The library takes a zero for the end of the text, and drops a byte order mark, which here only the beginning of a file may have.
+  if (line.find('\0') != std::string_view::npos || line.starts_with("\xEF\xBB\xBF")) {
     require(field.fault == LineFault::broken_json);
     return;
   }

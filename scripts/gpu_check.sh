@@ -3,7 +3,7 @@
 # run with the CPU, bandwidth of each kernel as a share of a measured copy, GEMMs as a share of a measured peak, offload and overlap timed,
 # 20 steps of bloom-560m and bloom-1b7. Leaves report.md and report.json, and each part's log, in one folder.
 #   scripts/gpu_check.sh [--build DIR] [--out DIR] [--minutes 10] [--tiny] [--dry-run]
-# --build DIR  a build made elsewhere (cmake -DESPALIER_CUDA=ON -DESPALIER_BENCH=ON); without it build-gpu is made, of what is needed only.
+# --build DIR  a build made elsewhere (cmake -DESPALIER_CUDA=ON); without it build-gpu is made, of what is needed only.
 # --out DIR    for the results (gpu_check)
 # --minutes N  what is not begun by then is left out, and the report says so
 # --tiny       small shapes: to try the script itself, on emulated CUDA (ESPALIER_PLUGIN_PATH) or on a small GPU; its times mean nothing
@@ -43,15 +43,15 @@ say() { printf '\n== %s (%d:%02d min)\n' "$1" $((SECONDS / 60)) $((SECONDS % 60)
 if [ -z "$build" ]; then
   build=$source_dir/build-gpu
   say "build"
-  if ! cmake -S "$source_dir" -B "$build" -G Ninja -DESPALIER_CUDA=ON -DESPALIER_BENCH=ON ||
-    ! cmake --build "$build" --target trainer device_bench cuda_device_test kernels_fused kernels_fused_cuda optim_bf16 parallel_zero; then
+  if ! cmake -S "$source_dir" -B "$build" -G Ninja -DESPALIER_CUDA=ON ||
+    ! cmake --build "$build" --target trainer device_bench gpu_suite kernels_fused kernels_fused_cuda optim_bf16 parallel_zero; then
     echo "gpu_check.sh: the build failed" >&2
     exit 1
   fi
 fi
-trainer=$build/app/trainer bench=$build/bench/device_bench suite=$build/tests/cuda_device/cuda_device_test
+trainer=$build/app/trainer bench=$build/bench/device_bench suite=$build/tests/gpu/gpu_suite
 for program in "$trainer" "$bench"; do
-  [ -x "$program" ] || { echo "gpu_check.sh: $program is not there: build it with -DESPALIER_CUDA=ON -DESPALIER_BENCH=ON" >&2; exit 1; }
+  [ -x "$program" ] || { echo "gpu_check.sh: $program is not there: build it with -DESPALIER_CUDA=ON" >&2; exit 1; }
 done
 mkdir -p "$out" || exit 1
 out=$(cd "$out" && pwd)

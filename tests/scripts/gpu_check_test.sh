@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# scripts/gpu_check.sh where there is no GPU: its dry run stops at the first call of the device; on emulated CUDA it goes through to the end; a
+# run that fails makes the whole fail.
+#   gpu_check_test.sh SOURCE_DIR BUILD_DIR
+set -euo pipefail
+script=$1/scripts/gpu_check.sh build=$2
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+fail() { echo "gpu_check_test.sh: $1" >&2; exit 1; }
+
+if [ -e "$build/lib/espalier/plugins/libkernels_fused_cuda.so" ] && ! [ -e /dev/nvidia0 ]; then
+  bash "$script" --build "$build" --out "$folder/dry" --dry-run >"$folder/dry.txt" || fail "the dry run failed: $(cat "$folder/dry.txt")"
+  grep -q 'no CUDA device' "$folder/dry/report.md" || fail "the dry run does not name the missing device"
+  code=0
+  bash "$script" --build "$build" --out "$folder/none" >"$folder/none.txt" || code=$?
+  [ $code -eq 3 ] || fail "without a device the code is $code, not 3"
+fi
+
+if ! [ -e "$build/tests/cuda_emulation/plugins/libkernels_fused_cuda.so" ]; then
+  echo "no emulated CUDA in this build"
+  exit 0
+fi
+export ESPALIER_PLUGIN_PATH=$build/tests/cuda_emulation/plugins
+bash "$script" --build "$build" --out "$folder/tiny" --tiny >"$folder/tiny.txt" || fail "$(cat "$folder/tiny.txt")"
+for part in 'training, CPU and CUDA' 'waiting after each launch' 'offloaded optimizer state' 'bloom-560m' 'bloom-1b7'; do
+  grep -qF "| $part | passed |" "$folder/tiny/report.md" || fail "\"$part\" has not passed: $(cat "$folder/tiny/report.md")"
+done
+python3 - "$folder/tiny/report.json" <<'PYTHON'
+import json, sys
+report = json.load(open(sys.argv[1]))
+assert len(report["kernels"]["kernels"]) > 30, report
+assert all(part["verdict"] != "failed" for part in report["parts"]), report
+PYTHON
+
+# A trainer whose CUDA runs end differently than its CPU runs.
+mkdir -p "$folder/build/app" "$folder/build/bench"
+ln -s "$build/bench/device_bench" "$folder/build/bench/"
+cat >"$folder/build/app/trainer" <<TRAINER
+#!/usr/bin/env bash
+case "\$*" in *parity_cpu*) exec "$build/app/trainer" "\$@" --set train.lr=1e-2 ;; esac
+exec "$build/app/trainer" "\$@"
+TRAINER
+chmod +x "$folder/build/app/trainer"
+code=0
+bash "$script" --build "$folder/build" --out "$folder/wrong" --tiny --minutes 1 >"$folder/wrong.txt" || code=$?
+[ $code -eq 1 ] || fail "other losses on the CPU: the code is $code, not 1"
+grep -q 'training, CPU and CUDA | failed' "$folder/wrong/report.md" || fail "other losses on the CPU are not seen"
+echo "gpu_check.sh: dry run, emulated run and a wrong one end as they should"

@@ -38,6 +38,8 @@ constexpr ArgSpec kArgs[] = {
     {"--seed", ArgType::integer, "of the draws: the same seed gives the same text", false, "1234"},
     {"--ignore-end", ArgType::flag, "go on when the model ends the document"},
     {"--no-cache", ArgType::flag, "compute each token from the whole text again: slow, to compare with"},
+    {"--batch", ArgType::integer, "prompts that a stage works on at once; 0: up to 16, fewer when they are long", false,
+     "0", false, "N"},
     {"--no-echo", ArgType::flag, "print the continuations without their prompts"},
     kSetArg,
 };
@@ -146,6 +148,20 @@ class ReadingProgress {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+/// Prompts at once: all stages get one before any gets a second, and what nobody asked for must not fill the memory.
+struct Batching {
+  int batches = 1, batch = 1;
+};
+Batching batching_of(std::int64_t asked, std::size_t prompts, std::int64_t longest, int stages) {
+  constexpr std::int64_t kMost = 16, kTokens = 16384;  // of the cache of one batch, where a single text has no more
+  const auto all = static_cast<std::int64_t>(prompts);
+  Batching result;
+  result.batches = static_cast<int>(std::min<std::int64_t>(all, stages));
+  const std::int64_t most = asked > 0 ? asked : std::clamp<std::int64_t>(kTokens / longest, 1, kMost);
+  result.batch = static_cast<int>(std::min(most, (all + result.batches - 1) / result.batches));
+  return result;
+}
+
 int generate(Communicator& world, const Args& args) {
   const std::vector<std::string> prompts = alike([&] { return prompts_of(args); });
   const std::int64_t tokens = alike([&] {
@@ -155,6 +171,7 @@ int generate(Communicator& world, const Args& args) {
     return asked;
   });
   Sampler sampler = alike([&] { return sampler_of(args); });
+  const std::int64_t batch = alike([&] { return at_least(args, "--batch", 0); });
 
   SavedModel model(world, {args.string("--checkpoint"), args.strings("--set"), false, true, true});
   Session& session = model.session();
@@ -171,13 +188,10 @@ int generate(Communicator& world, const Args& args) {
   DecoderSetup setup{
       &session.facts(),  &session.parameters(),    session.executor().parameters(), &session.backend(),
       &session.tensor(), &session.data_parallel(), session.executor().parts(),      &session.group(Group::pipeline)};
+  const std::int64_t most_tokens = static_cast<std::int64_t>(longest) + tokens;
+  const Batching at_once = batching_of(batch, prompts.size(), most_tokens, session.facts().grid.pipeline);
   std::unique_ptr<Decoder> decoder;
-  phase(world, [&] {
-    // One sequence a stage keeps all of them at work; more would only take memory.
-    const auto sequences = static_cast<int>(
-        std::min<std::size_t>(prompts.size(), static_cast<std::size_t>(session.facts().grid.pipeline)));
-    decoder = std::make_unique<Decoder>(setup, sequences, static_cast<std::int64_t>(longest) + tokens);
-  });
+  phase(world, [&] { decoder = std::make_unique<Decoder>(setup, at_once.batches * at_once.batch, most_tokens); });
 
   const auto start = std::chrono::steady_clock::now();
   const Grid& grid = session.facts().grid;
@@ -185,7 +199,7 @@ int generate(Communicator& world, const Args& args) {
   std::optional<OrderedText> text;
   if (world.rank() == 0) text.emplace(prompts, !args.flag("--no-echo"));
   ReadingProgress reading(world.rank() == 0 ? static_cast<std::int64_t>(all) : 0);
-  const GenerationRule rule{tokens, args.flag("--ignore-end"), !args.flag("--no-cache"),
+  const GenerationRule rule{tokens, args.flag("--ignore-end"), at_once.batch, !args.flag("--no-cache"),
                             [&](std::int64_t read) { reading.add(read); }};
   const std::vector<Continuation> done = continue_texts(*decoder, session.tokenizer(), sampler, prompts, rule, drawer,
                                                         [&](std::size_t request, std::string_view part, bool last) {
@@ -218,7 +232,8 @@ const Command kGenerate{
     "  trainer generate --checkpoint runs/quickstart/checkpoints/step_100 --prompt-file start.txt --greedy\n"
     "  mpiexec -n 4 trainer generate --checkpoint runs/big --set parallel.pipeline.size=4 --prompt A --prompt B "
     "--prompt C --prompt D\n"
-    "With several prompts each stage works on one of them. Text goes to standard output as it is drawn. Each draw "
+    "Several prompts go through the model together, a batch on each pipeline stage. Text goes to standard output as it "
+    "is drawn. Each draw "
     "depends on seed, prompt number and position only.",
     kArgs, run};
 

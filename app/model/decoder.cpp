@@ -15,12 +15,15 @@
 namespace espalier::app {
 namespace {
 
+constexpr std::int64_t kNoLogits = -1;
+
 /// Rows that belong to one sequence: `count` new tokens after `length` cached ones.
 struct Segment {
   int sequence = 0;
   std::int64_t first_row = 0;
   std::int64_t count = 0;
   std::int64_t length = 0;
+  std::int64_t part = kNoLogits;  ///< of the request, when these rows end it: its logits are wanted
 };
 
 constexpr double kMostBytes = 9e18;  // 63 bits
@@ -61,23 +64,28 @@ class Decoder::Impl {
   std::int64_t length(int sequence) const { return lengths_[static_cast<std::size_t>(sequence)]; }
   void reset(int sequence) { lengths_[static_cast<std::size_t>(sequence)] = 0; }
 
-  void extend(int sequence, std::span<const std::int32_t> tokens, std::span<float> logits) {
-    ESPALIER_ASSERT(!tokens.empty() && static_cast<std::int64_t>(logits.size()) == columns_);
-    while (!tokens.empty()) {
-      const std::size_t n = std::min(tokens.size(), static_cast<std::size_t>(prompt_block_));
+  void extend(std::span<const Part> parts, std::span<float> logits, FunctionRef<void(std::size_t, std::int64_t)> read) {
+    ESPALIER_ASSERT(parts.size() <= lengths_.size() &&
+                    logits.size() == parts.size() * static_cast<std::size_t>(columns_));
+    std::size_t part = 0, done = 0;  // what is behind us: whole parts, and tokens of the next
+    while (part < parts.size()) {
       segments_.clear();
-      add_segment(sequence, tokens.first(n));
-      tokens = tokens.subspan(n);
-      run(tokens.empty() ? logits : std::span<float>());
+      const std::size_t first = part;
+      std::int64_t room = rows_;
+      while (part < parts.size() && room > 0) {
+        const std::span<const std::int32_t> rest = parts[part].tokens.subspan(done);
+        const auto n = std::min(std::ssize(rest), room);
+        ESPALIER_ASSERT(n > 0);
+        const bool ends = n == std::ssize(rest);
+        add_segment(parts[part].sequence, rest.first(static_cast<std::size_t>(n)),
+                    ends ? static_cast<std::int64_t>(part) : kNoLogits);
+        room -= n;
+        done = ends ? 0 : done + static_cast<std::size_t>(n);
+        if (ends) ++part;
+      }
+      run(logits);
+      for (std::size_t i = 0; i < segments_.size(); ++i) read(first + i, segments_[i].count);
     }
-  }
-
-  void step(std::span<const Next> next, std::span<float> logits) {
-    ESPALIER_ASSERT(next.size() <= lengths_.size() &&
-                    logits.size() == next.size() * static_cast<std::size_t>(columns_));
-    segments_.clear();
-    for (const Next& one : next) add_segment(one.sequence, {&one.token, 1});
-    if (!next.empty()) run(logits);
   }
 
   void finish() {
@@ -115,8 +123,9 @@ class Decoder::Impl {
           std::string_view(error.what()).substr(0, std::string_view(error.what()).find(';'));
       throw DeviceError("keys and values of " + std::to_string(sequences) + (sequences == 1 ? " text" : " texts") +
                         " of up to " + std::to_string(max_length_) + " tokens need " + whole(bytes) + " bytes, " +
-                        whole(a_token) + " a token; shorten the prompt, draw fewer tokens, or spread the model over " +
-                        "more ranks (" + std::string(reason) + ")");
+                        whole(a_token) +
+                        " a token; shorten the prompt, draw fewer tokens, work on fewer texts at once (--batch), " +
+                        "or spread the model over more ranks (" + std::string(reason) + ")");
     }
   }
   static std::string whole(double number) {
@@ -142,11 +151,11 @@ class Decoder::Impl {
     }
   }
 
-  void add_segment(int sequence, std::span<const std::int32_t> tokens) {
+  void add_segment(int sequence, std::span<const std::int32_t> tokens, std::int64_t part) {
     std::int64_t& length = lengths_[static_cast<std::size_t>(sequence)];
     const Segment* last = segments_.empty() ? nullptr : &segments_.back();
     const Segment segment{sequence, last == nullptr ? 0 : last->first_row + last->count,
-                          static_cast<std::int64_t>(tokens.size()), length};
+                          static_cast<std::int64_t>(tokens.size()), length, part};
     ESPALIER_ASSERT(length + segment.count <= max_length_);
     for (std::int64_t i = 0; i < segment.count; ++i) {
       const auto row = static_cast<std::size_t>(segment.first_row + i);
@@ -157,13 +166,12 @@ class Decoder::Impl {
     length += segment.count;
   }
 
-  /// Peak of the two shapes that use most: a block of a prompt, and one token of every sequence.
+  /// Peak of what uses most: all rows, and the end of every sequence among them.
   void size_arena(int sequences) {
     DryRun dry(context_, setup_.local);
-    segments_.assign(1, {0, 0, prompt_block_, 0});
-    forward(dry.context(), false);
-    segments_.clear();
-    for (int s = 0; s < sequences; ++s) segments_.push_back({s, s, 1, 0});
+    const std::int64_t first = rows_ - sequences + 1;
+    segments_.assign(1, {0, 0, first, 0, 0});
+    for (int s = 1; s < sequences; ++s) segments_.push_back({s, first + s - 1, 1, 0, s});
     forward(dry.context(), false);
     segments_.clear();
     arena_.reserve(*context_.device, dry.arena().peak_bytes(), dry.arena().peak_slots());
@@ -175,12 +183,17 @@ class Decoder::Impl {
     device.copy(View::vector(ids_.data(), rows, DType::i32), id_view(rows), *context_.stream);
     device.copy(View::vector(positions_.data(), rows, DType::i32), position_view(rows), *context_.stream);
     forward(context_, true);
-    if (!logits.empty() && has_logits()) {
-      const auto n = static_cast<std::int64_t>(segments_.size());
+    if (const std::int64_t n = ends(); n > 0 && has_logits()) {
+      const auto first = std::ranges::find_if(segments_, [](const Segment& s) { return s.part != kNoLogits; })->part;
       device.copy(View::matrix(logits_.data(), n, shape_.vocab, DType::f32).col_range(0, columns_),
-                  View::matrix(logits.data(), n, columns_, DType::f32), *context_.stream);
+                  View::matrix(logits.data() + first * columns_, n, columns_, DType::f32), *context_.stream);
     }
     device.wait(*context_.stream);
+  }
+
+  /// Segments whose logits are wanted; their parts follow one another.
+  std::int64_t ends() const {
+    return std::ranges::count_if(segments_, [](const Segment& segment) { return segment.part != kNoLogits; });
   }
 
   View id_view(std::int64_t rows) const { return View::vector(id_memory_.data(), rows, DType::i32); }
@@ -188,19 +201,19 @@ class Decoder::Impl {
     return View::vector(id_memory_.data() + aligned(ids_.size() * sizeof(std::int32_t)), rows, DType::i32);
   }
 
-  enum class Part : std::uint8_t { keys, values };
+  enum class Half : std::uint8_t { keys, values };
   /// [length, head_dim] of one head of one sequence in the cache.
-  View cached(Part part, int layer, int sequence, std::int64_t head) const {
+  View cached(Half half, int layer, int sequence, std::int64_t head) const {
     const auto sequences = static_cast<std::int64_t>(lengths_.size());
-    const std::int64_t own = 2 * cache_index_[static_cast<std::size_t>(layer)] + (part == Part::values ? 1 : 0);
+    const std::int64_t own = 2 * cache_index_[static_cast<std::size_t>(layer)] + (half == Half::values ? 1 : 0);
     const std::int64_t at =
         ((own * sequences + sequence) * context_.own_heads + head) * max_length_ * shape_.head_dim();
     return View::matrix(cache_.data() + static_cast<std::size_t>(at) * size_of(context_.working), max_length_,
                         shape_.head_dim(), context_.working);
   }
 
-  AttentionOperand cache_operand(Part part, int layer, int sequence) const {
-    return {cached(part, layer, sequence, 0).data, 0, shape_.head_dim(), max_length_ * shape_.head_dim()};
+  AttentionOperand cache_operand(Half half, int layer, int sequence) const {
+    return {cached(half, layer, sequence, 0).data, 0, shape_.head_dim(), max_length_ * shape_.head_dim()};
   }
 
   /// Keys and values of the new tokens go into the cache, then every new token attends to all of its sequence.
@@ -210,19 +223,19 @@ class Decoder::Impl {
     const View rows = qkv.row_range(segment.first_row, segment.first_row + segment.count);
     for (std::int64_t head = 0; head < context.own_heads; ++head) {
       const std::int64_t column = head * 3 * head_dim;
-      const auto store = [&](Part part, std::int64_t from) {
+      const auto store = [&](Half half, std::int64_t from) {
         context.device->copy(
             rows.col_range(from, from + head_dim),
-            cached(part, layer, segment.sequence, head).row_range(segment.length, segment.length + segment.count),
+            cached(half, layer, segment.sequence, head).row_range(segment.length, segment.length + segment.count),
             *context.stream);
       };
-      store(Part::keys, column + head_dim);
-      store(Part::values, column + 2 * head_dim);
+      store(Half::keys, column + head_dim);
+      store(Half::values, column + 2 * head_dim);
     }
     Attention args;
     args.q = {rows.data, 0, rows.row_stride, 3 * head_dim};
-    args.k = cache_operand(Part::keys, layer, segment.sequence);
-    args.v = cache_operand(Part::values, layer, segment.sequence);
+    args.k = cache_operand(Half::keys, layer, segment.sequence);
+    args.v = cache_operand(Half::values, layer, segment.sequence);
     args.out = {attended.at(segment.first_row, 0), 0, attended.row_stride, head_dim};
     args.dtype = context.working;
     args.batch = 1;
@@ -254,7 +267,8 @@ class Decoder::Impl {
   }
 
   void head(const ModelContext& context, const View& stream_rows) const {
-    const auto n = static_cast<std::int64_t>(segments_.size());
+    const std::int64_t n = ends();
+    if (n == 0) return;
     const std::int64_t hidden = shape_.hidden;
     const std::size_t element = size_of(context.working);
     Stream& stream = *context.stream;
@@ -262,10 +276,12 @@ class Decoder::Impl {
     const View last = last_memory.matrix(n, hidden, context.working);
     const View normed =
         View::matrix(last_memory.data() + static_cast<std::size_t>(n * hidden) * element, n, hidden, context.working);
-    for (std::int64_t s = 0; s < n; ++s) {
-      const Segment& segment = segments_[static_cast<std::size_t>(s)];
+    std::int64_t at = 0;
+    for (const Segment& segment : segments_) {
+      if (segment.part == kNoLogits) continue;
       const std::int64_t row = segment.first_row + segment.count - 1;
-      context.device->copy(stream_rows.row_range(row, row + 1), last.row_range(s, s + 1), stream);
+      context.device->copy(stream_rows.row_range(row, row + 1), last.row_range(at, at + 1), stream);
+      ++at;
     }
     const HeadParameters& parameters = roles_.head;
     const int layer = static_cast<int>(shape_.layers) + 1;
@@ -371,10 +387,17 @@ std::int64_t Decoder::columns() const { return impl_->columns(); }
 int Decoder::sequences() const { return impl_->sequences(); }
 std::int64_t Decoder::length(int sequence) const { return impl_->length(sequence); }
 void Decoder::reset(int sequence) { impl_->reset(sequence); }
-void Decoder::extend(int sequence, std::span<const std::int32_t> tokens, std::span<float> logits) {
-  impl_->extend(sequence, tokens, logits);
+void Decoder::extend(std::span<const Part> parts, std::span<float> logits,
+                     FunctionRef<void(std::size_t, std::int64_t)> read) {
+  impl_->extend(parts, logits, read);
 }
-void Decoder::step(std::span<const Next> next, std::span<float> logits) { impl_->step(next, logits); }
+void Decoder::extend(std::span<const Part> parts, std::span<float> logits) {
+  impl_->extend(parts, logits, [](std::size_t, std::int64_t) {});
+}
+void Decoder::extend(int sequence, std::span<const std::int32_t> tokens, std::span<float> logits) {
+  const Part part{sequence, tokens};
+  extend(std::span(&part, 1), logits);
+}
 void Decoder::finish() { impl_->finish(); }
 
 }  // namespace espalier::app

@@ -30,11 +30,18 @@ class HostStream final : public Stream {};
 /// A sequence of the decoder, and the request that has it.
 struct Place {
   static constexpr std::size_t kFree = static_cast<std::size_t>(-1);
+  int sequence = 0;
   std::size_t request = kFree;
   std::vector<std::int32_t> feed;  // tokens that the decoder has not seen
   std::vector<std::int32_t> seen;  // prompt and drawn tokens
   Utf8Stream text;
-  std::int32_t token = 0;  // where the drawn one arrives
+};
+
+/// Places whose tokens go through the stages together.
+struct Batch {
+  std::vector<Place> places;
+  std::vector<Place*> working;       // those on their way, in the order of `tokens`
+  std::vector<std::int32_t> tokens;  // where the drawn ones arrive
   Request arriving;
 };
 
@@ -50,21 +57,29 @@ class Generation {
         drawer_(drawer),
         out_(out),
         results_(prompts.size()),
-        logits_(static_cast<std::size_t>(decoder.columns())) {
-    places_.resize(std::min(static_cast<std::size_t>(decoder.sequences()), prompts.size()));
+        columns_(static_cast<std::size_t>(decoder.columns())),
+        logits_(columns_ * static_cast<std::size_t>(rule.batch)) {
+    ESPALIER_ASSERT(rule.batch > 0);
+    for (int sequence = 0; sequence < decoder.sequences(); ++sequence) {
+      if (sequence % rule.batch == 0) batches_.emplace_back();
+      batches_.back().places.emplace_back().sequence = sequence;
+    }
   }
 
-  // Places take turns; while a token of one is on its way back from the last stage, the others keep the stages busy.
+  // Batches take turns; while the tokens of one are on their way back from the last stage, the others keep the stages
+  // busy.
   std::vector<Continuation> run() {
     for (bool busy = true; busy;) {
       busy = false;
-      for (std::size_t i = 0; i < places_.size(); ++i) {
-        Place& place = places_[i];
-        if (place.request != Place::kFree) take_token(place);
-        if (place.request == Place::kFree && next_ < prompts_.size()) begin(place, static_cast<int>(i));
-        if (place.request == Place::kFree) continue;
+      for (Batch& batch : batches_) {
+        take_tokens(batch);
+        for (Place& place : batch.places) {
+          if (place.request == Place::kFree && next_ < prompts_.size()) begin(place);
+          if (place.request != Place::kFree) batch.working.push_back(&place);
+        }
+        if (batch.working.empty()) continue;
         busy = true;
-        draw(place, static_cast<int>(i));
+        draw(batch);
       }
     }
     decoder_.finish();
@@ -72,57 +87,65 @@ class Generation {
   }
 
  private:
-  void begin(Place& place, int sequence) {
+  void begin(Place& place) {
     place.request = next_++;
     place.text = {};
     place.feed = prompt_ids(tokenizer_, prompts_[place.request]);
     place.seen = place.feed;
-    results_[place.request].prompt_tokens = static_cast<std::int64_t>(place.feed.size());
-    decoder_.reset(sequence);
+    results_[place.request].prompt_tokens = std::ssize(place.feed);
+    decoder_.reset(place.sequence);
   }
 
   /// Runs what the decoder has not seen, and lets the drawing rank tell all others what follows.
-  void draw(Place& place, int sequence) {
-    if (!rule_.use_cache) {
-      decoder_.reset(sequence);
-      place.feed = place.seen;
+  void draw(Batch& batch) {
+    const std::span<float> logits = std::span(logits_).first(columns_ * batch.working.size());
+    parts_.clear();
+    for (Place* place : batch.working) {
+      if (!rule_.use_cache) {
+        decoder_.reset(place->sequence);
+        place->feed = place->seen;
+      }
+      parts_.push_back({place->sequence, place->feed});
     }
-    extend(place, sequence);
-    const Continuation& result = results_[place.request];
+    decoder_.extend(parts_, logits, [&](std::size_t part, std::int64_t tokens) {
+      const bool prompt = results_[batch.working[part]->request].tokens == 0;
+      if (prompt && rule_.read) rule_.read(tokens);
+    });
+    batch.tokens.assign(batch.working.size(), 0);
     if (drawer_.world->rank() == drawer_.rank) {
       ESPALIER_ASSERT(decoder_.has_logits());
-      place.token = sampler_.draw(logits_, static_cast<std::int64_t>(place.request),
-                                  result.prompt_tokens + result.tokens, place.seen);
+      for (std::size_t i = 0; i < batch.working.size(); ++i) {
+        const Place& place = *batch.working[i];
+        const Continuation& result = results_[place.request];
+        batch.tokens[i] =
+            sampler_.draw(logits.subspan(i * columns_, columns_), static_cast<std::int64_t>(place.request),
+                          result.prompt_tokens + result.tokens, place.seen);
+      }
     }
-    place.arriving = drawer_.world->start_broadcast(View::vector(&place.token, 1, DType::i32), drawer_.rank, host_);
+    const View tokens = View::vector(batch.tokens.data(), std::ssize(batch.tokens), DType::i32);
+    batch.arriving = drawer_.world->start_broadcast(tokens, drawer_.rank, host_);
   }
 
-  /// In parts where somebody wants to see how far it is; they are whole blocks of the decoder, so nothing else changes.
-  void extend(const Place& place, int sequence) {
-    std::span<const std::int32_t> feed = place.feed;
-    constexpr std::size_t kPart = 4 * Decoder::kPromptBlock;
-    while (rule_.read && rule_.use_cache && feed.size() > kPart) {
-      decoder_.extend(sequence, feed.first(kPart), logits_);
-      feed = feed.subspan(kPart);
-      rule_.read(kPart);
-    }
-    decoder_.extend(sequence, feed, logits_);
+  void take_tokens(Batch& batch) {
+    if (batch.working.empty()) return;
+    drawer_.world->finish(batch.arriving, host_);
+    for (std::size_t i = 0; i < batch.working.size(); ++i) take_token(*batch.working[i], batch.tokens[i]);
+    batch.working.clear();
   }
 
-  void take_token(Place& place) {
-    drawer_.world->finish(place.arriving, host_);
+  void take_token(Place& place, std::int32_t token) {
     Continuation& result = results_[place.request];
     ++result.tokens;
-    result.end_of_document = place.token == tokenizer_.end_of_document();
+    result.end_of_document = token == tokenizer_.end_of_document();
     const bool over = result.end_of_document && !rule_.ignore_end;
-    if (!over) out_(place.request, place.text.push(tokenizer_.decode({&place.token, 1})), false);
+    if (!over) out_(place.request, place.text.push(tokenizer_.decode({&token, 1})), false);
     if (over || result.tokens == rule_.tokens) {
       out_(place.request, place.text.finish(), true);
       place.request = Place::kFree;
       return;
     }
-    place.feed.assign(1, place.token);
-    place.seen.push_back(place.token);
+    place.feed.assign(1, token);
+    place.seen.push_back(token);
   }
 
   Decoder& decoder_;
@@ -132,10 +155,12 @@ class Generation {
   const GenerationRule& rule_;
   const Drawer& drawer_;
   const TextSink& out_;
-  std::vector<Place> places_;
+  std::vector<Batch> batches_;
   std::size_t next_ = 0;  // first request that has no place yet
   std::vector<Continuation> results_;
-  std::vector<float> logits_;
+  std::size_t columns_;
+  std::vector<float> logits_;         // [batch, columns]
+  std::vector<Decoder::Part> parts_;  // of the pass at hand
   HostStream host_;
 };
 

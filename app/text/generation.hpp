@@ -23,8 +23,9 @@ struct Continuation {
 struct GenerationRule {
   std::int64_t tokens = 1;  ///< drawn for each prompt, at most
   bool ignore_end = false;  ///< go on behind an end-of-document id, as if it had not been drawn a last time
+  int batch = 1;            ///< requests that go through the stages together
   bool use_cache = true;    ///< false: each token is computed from the whole text again, to compare with
-  /// Gets the tokens of long prompts as they are worked off; may be empty.
+  /// Gets the tokens of prompts as they are worked off; may be empty.
   std::function<void(std::int64_t tokens)> read;
 };
 
@@ -37,9 +38,11 @@ struct Drawer {
 /// Gets the text of a request as it comes, whole characters only; the last part may be empty.
 using TextSink = std::function<void(std::size_t request, std::string_view text, bool last)>;
 
-/// Continues prompts, as many at once as the decoder has sequences: with one for each stage all stages work. Each is
-/// one micro-batch of its own, so that what runs beside it changes no bit. Collective: every rank calls it alike, and
-/// knows all tokens.
+/// Continues prompts, as many at once as the decoder has sequences: a batch for each stage keeps all stages at work,
+/// and a request that is over makes room for the next. A batch is one forward pass, whatever lengths its texts have: a
+/// weight is read once for all of them. Where a provider's matrix product rounds a row alike however many there are,
+/// what runs beside a request changes no bit of it; in any case draws do not depend on it. Collective: every rank calls
+/// it alike, and knows all tokens.
 /// @param sampler  its random numbers are keyed by request (place in `prompts`) and position.
 /// @throws ConfigError for a prompt that is not UTF-8, or empty where the tokenizer has no end-of-document id to start
 /// from; NumericsError on the drawing rank alone when the logits are not finite.

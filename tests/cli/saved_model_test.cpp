@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <fstream>
 #include <regex>
 #include <set>
@@ -91,6 +92,26 @@ TEST_F(SavedModelCommands, TheSameSeedGivesTheSameText) {
               StartsWith(first.text.substr(0, first.text.size() - 1)));
 }
 
+// Prompts of different lengths that end at different places, so that a batch is mixed anew all the time.
+TEST_F(SavedModelCommands, ABatchOfPromptsGivesTheTextsOfOneByOne) {
+  const std::string prompts =
+      "--prompt number --prompt and --prompt 'number 12 é, and again' --prompt '' --prompt n --prompt 'é, a' --prompt "
+      "7 "
+      "--tokens 30 --seed 5 ";
+  const Outcome single = generate(prompts + "--batch 1");
+  EXPECT_EQ(single.code, 0);
+  EXPECT_THAT(single.text, HasSubstr("\n\nnumber 12 é, and again"));
+  for (const char* batch :
+       {"--batch 2", "--batch 3", "--batch 7", "--batch 100", "--batch 0", "--batch 3 --no-cache"}) {
+    EXPECT_EQ(generate(prompts + batch).text, single.text) << batch;
+  }
+  const std::string ends =
+      here(kTrainer + " generate --checkpoint run --batch 7 --no-echo " + prompts + " 2>&1 >/dev/null").text;
+  int drawn = 210;
+  std::sscanf(ends.c_str(), "generate: %d tokens", &drawn);
+  EXPECT_LT(drawn, 210) << "no request ended before the others: " << ends;
+}
+
 TEST_F(SavedModelCommands, GreedyNeedsNoSeedAndAgreesWithTopOne) {
   const std::string greedy = generate("--prompt and --tokens 24 --greedy --ignore-end --no-echo").text;
   EXPECT_EQ(generate("--prompt and --tokens 24 --greedy --ignore-end --no-echo --seed 9").text, greedy);
@@ -158,10 +179,13 @@ TEST_F(SavedModelCommands, MistakesAreNamed) {
   refused("generate --checkpoint nowhere --prompt x", 4, folder_->file("nowhere") + ": no checkpoint there");
   refused("generate --checkpoint run", 2, "--prompt: give at least one");
   refused("generate --checkpoint run --prompt x --tokens 0", 2, "--tokens: must be at least 1");
-  refused("generate --checkpoint run --prompt x --tokens 9223372036854775807", 2, "--tokens: must be at most 2147483647");
+  refused("generate --checkpoint run --prompt x --tokens 9223372036854775807", 2,
+          "--tokens: must be at most 2147483647");
   refused("generate --checkpoint run --prompt xyz --tokens 2147483647", 2, "positions have 31 bits");
-  refused("generate --checkpoint run --prompt x --tokens 2147483640", 6, "2147483641 tokens need 1099511624192 bytes, 512 a token");
+  refused("generate --checkpoint run --prompt x --tokens 2147483640", 6,
+          "2147483641 tokens need 1099511624192 bytes, 512 a token");
   refused("generate --checkpoint run --prompt-file /dev/zero", 4, "/dev/zero: goes on behind 1073741824 bytes");
+  refused("generate --checkpoint run --prompt x --batch -1", 2, "--batch: must be at least 0");
   refused("generate --checkpoint run --prompt x --top-p 0", 2, "--top-p");
   refused("generate --checkpoint run --prompt \"$(printf '\\377')\"", 2, "is not UTF-8");
   refused("generate --checkpoint run --prompt x --repetition-penalty 0", 2, "--repetition-penalty");

@@ -121,21 +121,68 @@ TEST_P(Inference, GreedyWithACacheGivesTheTokens) {
   Decoder decoder(setup, sequences, 64, 7);  // prompts of 17 tokens take three blocks
   const auto columns = static_cast<std::size_t>(decoder.columns());
   std::vector<float> logits(columns * static_cast<std::size_t>(sequences));
-  for (int s = 0; s < sequences; ++s) {
-    decoder.extend(s, tokens_of(generations[static_cast<std::size_t>(s)]["prompt"]),
-                   std::span(logits).subspan(static_cast<std::size_t>(s) * columns, columns));
-  }
+  std::vector<std::vector<std::int32_t>> prompts;
+  for (const auto& generation : generations) prompts.push_back(tokens_of(generation["prompt"]));
+  std::vector<Decoder::Part> parts;
+  for (int s = 0; s < sequences; ++s) parts.push_back({s, prompts[static_cast<std::size_t>(s)]});
+  decoder.extend(parts, logits);
   for (std::size_t t = 0; t < 40; ++t) {
-    std::vector<Decoder::Next> next;
+    std::vector<Decoder::Part> next;
+    std::vector<std::int32_t> drawn(static_cast<std::size_t>(sequences));
     for (int s = 0; s < sequences; ++s) {
       const auto row = std::span(logits).subspan(static_cast<std::size_t>(s) * columns, columns);
       const auto& expected = generations[static_cast<std::size_t>(s)];
       const std::size_t token = best(row);
       ASSERT_EQ(token, expected["output"][t].get<std::size_t>()) << "sequence " << s << ", token " << t;
       EXPECT_NEAR(row[token], expected["top1_logit"][t].get<double>(), 5e-5);
-      next.push_back({s, static_cast<std::int32_t>(token)});
+      std::int32_t& taken = drawn[static_cast<std::size_t>(s)] = static_cast<std::int32_t>(token);
+      next.push_back({s, {&taken, 1}});
     }
-    if (t < 39) decoder.step(next, logits);
+    if (t < 39) decoder.extend(next, logits);
+  }
+}
+
+// Texts of different lengths in one pass, cut anywhere, with a drawn token of one beside the prompt of another: each
+// gets the logits it gets alone.
+TEST_P(Inference, RaggedPartsGiveWhatEachGivesAlone) {
+  Rig rig(model() + "/hf", options(), {{Mode::forward_only, 1, 1, 1}});
+  DecoderSetup setup;
+  setup.facts = &rig.facts();
+  setup.parameters = &rig.parameters();
+  setup.local = rig.executor().parameters();
+  setup.backend = &rig.backend();
+  setup.tensor = &rig.tensor();
+  setup.data = &rig.data();
+  const std::vector<std::vector<std::int32_t>> texts = {
+      {5, 17, 9, 200, 1, 2, 3, 77}, {11}, {3, 3, 8, 60, 61}, {9, 90, 4}};
+  std::vector<std::vector<float>> alone;
+  std::size_t columns = 0;
+  for (const auto& text : texts) {
+    Decoder decoder(setup, 1, 16);
+    columns = static_cast<std::size_t>(decoder.columns());
+    alone.emplace_back(columns);
+    decoder.extend(0, text, alone.back());
+  }
+  const auto expect_alone = [&](std::span<const float> logits, std::size_t text) {
+    // The plain loops round a row alike whatever is beside it.
+    EXPECT_LE(largest_difference(logits, alone[text]), std::get<1>(GetParam()) == "reference" ? 0 : 1e-5) << text;
+  };
+  for (const std::int64_t block : {4, 5, 9, 64}) {
+    Decoder decoder(setup, 4, 16, block);
+    std::vector<Decoder::Part> parts;
+    for (int s = 0; s < 4; ++s) parts.push_back({s, texts[static_cast<std::size_t>(s)]});
+    std::vector<float> logits(4 * columns);
+    std::vector<std::int64_t> read(4);
+    decoder.extend(parts, logits, [&](std::size_t part, std::int64_t tokens) { read[part] += tokens; });
+    EXPECT_EQ(read, (std::vector<std::int64_t>{8, 1, 5, 3}));
+    for (std::size_t s = 0; s < 4; ++s) expect_alone(std::span(logits).subspan(s * columns, columns), s);
+    // The last token of one again, while another begins, in another order.
+    for (const int s : {2, 0}) decoder.reset(s);
+    decoder.extend(0, std::span(texts[0]).first(7), std::span(logits).first(columns));
+    const Decoder::Part mixed[] = {{2, texts[2]}, {0, std::span(texts[0]).last(1)}};
+    decoder.extend(mixed, std::span(logits).first(2 * columns));
+    expect_alone(std::span(logits).first(columns), 2);
+    expect_alone(std::span(logits).subspan(columns, columns), 0);
   }
 }
 
@@ -171,8 +218,9 @@ TEST_P(Inference, PaddingChangesNoLogit) {
     if (t == 0) {
       decoder.extend(1, {&token, 1}, std::span(both).last(columns));
     } else {
-      const Decoder::Next next[] = {{0, 3}, {1, token}};
-      decoder.step(next, both);
+      const std::int32_t beside = 3;
+      const Decoder::Part next[] = {{0, {&beside, 1}}, {1, {&token, 1}}};
+      decoder.extend(next, both);
     }
     const auto expected = std::span(truth).subspan(t * static_cast<std::size_t>(rig.facts().model.vocab), columns);
     EXPECT_LE(largest_difference(std::span(both).last(columns), expected), 1e-5) << "token " << t;
@@ -198,12 +246,12 @@ TEST_P(Inference, ACacheThatDoesNotFitIsRefusedWhole) {
     const Decoder decoder(setup, 1, kTokens);
     ADD_FAILURE() << "granted";
   } catch (const DeviceError& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "keys and values of 1 text of up to 3000000 tokens need " + std::to_string(needed) + " bytes, " +
-                  std::to_string(a_token) +
-                  " a token; shorten the prompt, draw fewer tokens, or spread the model over "
-                  "more ranks (small: only " +
-                  std::to_string(needed - needed / 4) + " bytes are free)");
+    EXPECT_EQ(std::string(error.what()), "keys and values of 1 text of up to 3000000 tokens need " +
+                                             std::to_string(needed) + " bytes, " + std::to_string(a_token) +
+                                             " a token; shorten the prompt, draw fewer tokens, work on fewer texts at "
+                                             "once (--batch), or spread the model over "
+                                             "more ranks (small: only " +
+                                             std::to_string(needed - needed / 4) + " bytes are free)");
   }
   EXPECT_EQ(small.device().granted(), 0U);
   // Longer than positions can count, and more bytes than a number holds.

@@ -132,8 +132,7 @@ TEST_F(TopologyTest, TensorRanksDecodeTheSameTokens) {
   for (const auto& expected : generation["output"]) {
     const auto token = static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
     ASSERT_EQ(token, expected.get<std::int32_t>());
-    const Decoder::Next next{0, token};
-    decoder.step(std::span(&next, 1), logits);
+    decoder.extend(0, {&token, 1}, logits);
   }
 }
 

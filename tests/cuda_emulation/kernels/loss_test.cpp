@@ -10,7 +10,9 @@ namespace {
 class LossSchedules : public ScheduleTest {};
 
 TEST_P(LossSchedules, MaximumSumAndGradient) {
-  for_shapes([&](std::int64_t rows, std::int64_t cols, Placement placement) {
+  // 390 and 28,678: with three columns of padding, the last of the packs that a thread loads ahead is cut off. 250,880:
+  // BLOOM's.
+  const auto check = [&](std::int64_t rows, std::int64_t cols, Placement placement) {
     const std::int64_t valid = cols > 3 ? cols - 3 : cols;
     expect_reference([&](Backend& backend) {
       std::vector<double> ids;
@@ -33,7 +35,8 @@ TEST_P(LossSchedules, MaximumSumAndGradient) {
       for (const double sum : sums) results.push_back(std::log(sum));
       return results;
     });
-  });
+  };
+  for_shapes(check, {390}, {28678, 250880});
 }
 
 TEST_P(LossSchedules, AccumulatedInAscendingOrder) {

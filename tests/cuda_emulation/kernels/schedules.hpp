@@ -43,10 +43,15 @@ class ScheduleTest : public ::testing::TestWithParam<ScheduleCase> {
   }
 
   /// body(rows, cols, placement): aligned, one element off, and off with gaps between the rows.
+  /// @param more_small, more_whole  columns of interest to this kernel alone.
   template <class Body>
-  static void for_shapes(Body&& body) {
-    const std::vector<std::int64_t> small{1, 3, 63, 64, 65, 127, 128, 129, 1000}, whole{1024, 14336};
-    for (const std::int64_t cols : GetParam().whole ? whole : small) {
+  static void for_shapes(Body&& body, const std::vector<std::int64_t>& more_small = {},
+                         const std::vector<std::int64_t>& more_whole = {}) {
+    std::vector<std::int64_t> sizes{1, 3, 63, 64, 65, 127, 128, 129, 1000};
+    if (GetParam().whole) sizes = {1024, 14336};
+    const std::vector<std::int64_t>& more = GetParam().whole ? more_whole : more_small;
+    sizes.insert(sizes.end(), more.begin(), more.end());
+    for (const std::int64_t cols : sizes) {
       for (const Placement placement : {Placement{0, 0}, Placement{1, 0}, Placement{3, 5}}) {
         SCOPED_TRACE(std::to_string(cols) + " columns, offset " + std::to_string(placement.offset));
         body(cols == 65 ? 9 : 3, cols, placement);

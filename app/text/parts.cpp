@@ -76,7 +76,10 @@ void write_file(const fs::path& file, const std::vector<std::string_view>& piece
     }
   }
   if (descriptor >= 0 && ::close(descriptor) != 0 && error == 0) error = errno;
-  if (error != 0) throw IoError(file.string(), "cannot be written", error);
+  if (error == 0) return;
+  std::error_code ignored;
+  fs::remove(file, ignored);  // on a full disk its half of a piece would be in the way
+  throw IoError(file.string(), "cannot be written", error);
 }
 
 struct Segment {
@@ -275,6 +278,10 @@ void PartFolder::open(bool restart) {
     if (error) throw IoError((folder_ / kJobFile).string(), "cannot be written", error.value());
   }
   fs::remove(folder_ / kFlagFile, error);
+  // Half-written pieces of a killed run; nobody else writes here yet.
+  for (const auto& entry : fs::directory_iterator(folder_, error)) {
+    if (entry.path().extension() == ".tmp") fs::remove(entry.path(), error);
+  }
 }
 
 void PartFolder::refuse_other_job(const std::string& found) const {

@@ -251,6 +251,31 @@ TEST(PreprocessCommand, AJobThatWasCutOffGoesOn) {
   }
 }
 
+// As on a full disk: what is finished stays, what is not leaves nothing, and the same command goes on.
+TEST(PreprocessCommand, AWriteThatFailsLeavesNoHalfOfAPiece) {
+  const Folder folder;
+  const auto input = folder.write("a.jsonl", lines(140000));
+  ASSERT_EQ(preprocess(input, folder.file("whole")).code, 0);
+  // 10 MiB a file, in blocks of 512 bytes: less than the one piece, more than MPI's shared memory.
+  const std::string command = std::string(TRAINER_EXE) + " preprocess --threads 1 --input " + quoted(input) + " --output " + quoted(folder.file("a"));
+  const Outcome full = run("trap '' XFSZ; ulimit -f 20480; " + command);
+  EXPECT_EQ(full.code, 4) << full.text;
+  EXPECT_THAT(full.text, HasSubstr("a.parts/000000_000000000.part.tmp: cannot be written: File too large"));
+  EXPECT_THAT(full.text, HasSubstr("the same command goes on"));
+  EXPECT_FALSE(std::filesystem::exists(folder.file("a.parts/000000_000000000.part.tmp")));
+  std::ofstream(folder.file("a.parts/000000_000000007.part.tmp")) << "of a killed run";
+  // The pieces are small enough now, but the whole is not.
+  const Outcome long_output = run("trap '' XFSZ; ulimit -f 20480; " + command + " --restart --piece-bytes 5000000");
+  EXPECT_EQ(long_output.code, 4) << long_output.text;
+  EXPECT_THAT(long_output.text, HasSubstr("a.bin: writing failed after "));
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path()))
+    EXPECT_EQ(entry.path().filename().string().find(".tmp"), std::string::npos) << entry.path();
+  const Outcome again = run(command + " --piece-bytes 5000000");
+  EXPECT_EQ(again.code, 0) << again.text;
+  EXPECT_THAT(again.text, HasSubstr("were there from a run before"));
+  EXPECT_TRUE(bytes_of(folder.file("a.bin")) == bytes_of(folder.file("whole.bin")));
+}
+
 // A part that was damaged meanwhile is noticed, and made anew by the next run.
 TEST(PreprocessCommand, ADamagedPartIsMadeAnew) {
   const Folder folder;

@@ -118,7 +118,8 @@ void OutputFile::write_out(const std::byte* data, std::size_t bytes) {
       if (errno == EINTR) {
         continue;
       }
-      fail_io(path_, "writing failed after " + std::to_string(bytes_) + " bytes", errno);
+      const int problem = errno;
+      fail_io(path_, "writing failed after " + std::to_string(::lseek(descriptor_, 0, SEEK_CUR)) + " bytes", problem);
     }
     data += written;
     bytes -= static_cast<std::size_t>(written);

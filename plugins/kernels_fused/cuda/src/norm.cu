@@ -240,10 +240,9 @@ __global__ void __launch_bounds__(kWeightThreads)
 template <class T, class Body>
 void with_team(std::int64_t hidden, Body&& body) {
   const std::int64_t packs = (hidden + kPack<T> - 1) / kPack<T>;
-  if (packs <= 32) return body(Constant<32>{}, Constant<1>{});
   if (packs <= 128) return body(Constant<32>{}, Constant<4>{});
   if (packs <= 1024) return body(Constant<256>{}, Constant<4>{});
-  if (packs <= 4096) return body(Constant<512>{}, Constant<8>{});
+  if (packs <= 2048) return body(Constant<512>{}, Constant<4>{});
   return body(Constant<512>{}, Constant<0>{});
 }
 

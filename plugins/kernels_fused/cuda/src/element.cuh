@@ -71,7 +71,7 @@ __device__ __forceinline__ void store_pack(T* to, const Pack<T, N>& pack, std::i
   if (aligned && left >= N) {
 #pragma unroll
     for (int i = 0; i < N; i += static_cast<int>(sizeof(Access) / sizeof(T))) {
-      ALIGNED_ACCESS(Access, to + i) = *reinterpret_cast<const Access*>(&pack.v[i]);
+      ALIGNED_STORE(Access, to + i, *reinterpret_cast<const Access*>(&pack.v[i]));
     }
   } else {
 #pragma unroll

@@ -153,5 +153,6 @@ V* aligned(void* pointer, Location at = ESPALIER_HERE) {
   const auto name = ::cuda_emulation::shared_array<T>(name##_storage, (N))
 #define SMEM_DYN(T, name) const auto name = ::cuda_emulation::dynamic_shared<T>()
 #define ALIGNED_ACCESS(V, pointer) (*::cuda_emulation::aligned<V>(pointer))
+#define ALIGNED_STORE(V, pointer, value) static_cast<void>(*::cuda_emulation::aligned<V>(pointer) = (value))
 
 #include "cuda_emulation/intrinsics.hpp"

@@ -17,6 +17,10 @@ LocalParameter stored_as(const StatePiece& piece, std::span<const LocalParameter
   ESPALIER_ASSERT((keep == Keep::global) == (piece.parameter < 0));
   LocalParameter result;
   if (keep != Keep::global) result = parameters[static_cast<std::size_t>(piece.parameter)];
+  if (piece.whole) {
+    const Shape& shape = result.parameter.shape;
+    result.placement = {Copies::whole, -1, 0, shape[0], shape[0], shape};
+  }
   if (keep == Keep::like_parameter) return result;
   result.parameter.shape = {1};
   result.placement = {Copies::whole, -1, 0, 1, 1, {1}};

@@ -51,6 +51,10 @@ void for_each_run(const LocalParameter& local, std::int64_t begin, std::int64_t 
 }
 
 void for_each_run(const LocalParameter& local, const StatePiece& piece, FunctionRef<void(const Run&)> body) {
+  if (piece.whole) {
+    if (piece.begin < piece.end) body({piece.begin, piece.begin, piece.end - piece.begin});
+    return;
+  }
   for_each_run(local, piece.begin, piece.end, body);
 }
 

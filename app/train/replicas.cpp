@@ -66,9 +66,10 @@ class Finder {
     std::string range = fmt::format("{:012d},{}", piece.begin, piece.end);
     if (per_tensor) range += " of " + updates_[piece.parameter];
     std::string name = fmt::format("{} ({})", local.parameter.name, piece.state);
-    const bool whole = piece.begin == 0 && piece.end == local.placement.local.elements();
+    const Shape& shape = piece.whole ? local.parameter.shape : local.placement.local;
+    const bool whole = piece.begin == 0 && piece.end == shape.elements();
     if (!per_tensor && !whole) name += fmt::format(", elements {} to {}", piece.begin, piece.end);
-    return {key(local.parameter.index, order, fmt::format("{}|{}|{}", piece.state, slice_text(local.placement), range),
+    return {key(local.parameter.index, order, fmt::format("{}|{}|{}", piece.state, piece.whole ? "whole" : slice_text(local.placement), range),
                 name),
             {piece.parameter, -1, piece.data}};
   }

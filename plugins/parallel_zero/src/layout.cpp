@@ -24,23 +24,33 @@ Class class_of(const LocalParameter& local) {
   return Class::whole;
 }
 
-void choose_owners(std::vector<Buffer>& buffers, std::span<const LocalParameter> parameters, int ranks) {
+/// Sizes are those of logical matrices: the same on every tensor rank.
+void choose_owners(std::vector<Buffer>& buffers, std::span<const LocalParameter> parameters, int ranks, int tensors) {
   std::vector<Buffer*> owned;
   for (Buffer& buffer : buffers) {
     if (buffer.owner >= 0) owned.push_back(&buffer);
   }
+  const auto parameter = [&](const Buffer* buffer) -> const LocalParameter& {
+    return parameters[static_cast<std::size_t>(buffer->items[0].parameter)];
+  };
+  const auto size = [&](const Buffer* buffer) { return parameter(buffer).parameter.shape.elements(); };
   std::sort(owned.begin(), owned.end(), [&](const Buffer* a, const Buffer* b) {
-    if (a->elements != b->elements) return a->elements > b->elements;
-    const auto name = [&](const Buffer* x) {
-      return parameters[static_cast<std::size_t>(x->items[0].parameter)].parameter.name;
-    };
-    return name(a) < name(b);
+    if (size(a) != size(b)) return size(a) > size(b);
+    return parameter(a).parameter.name < parameter(b).parameter.name;
   });
-  std::vector<std::int64_t> load(static_cast<std::size_t>(ranks));
+  // [data rank · tensors + tensor rank]; a matrix that every tensor rank has is work for all of them.
+  std::vector<std::int64_t> load(static_cast<std::size_t>(ranks * tensors));
   for (Buffer* buffer : owned) {
-    const auto least = std::min_element(load.begin(), load.end());
-    *least += buffer->elements;
-    buffer->owner = static_cast<int>(least - load.begin());
+    auto least = std::min_element(load.begin(), load.end());
+    const int at = static_cast<int>(least - load.begin());
+    buffer->owner = at / tensors;
+    if (tensors > 1 && parameter(buffer).placement.dim >= 0) {
+      buffer->tensor_owner = at % tensors;
+      buffer->logical = round_up(size(buffer), kAlign);
+      *least += size(buffer);
+      continue;
+    }
+    for (int t = 0; t < tensors; ++t) load[static_cast<std::size_t>(buffer->owner * tensors + t)] += size(buffer);
   }
 }
 
@@ -66,7 +76,7 @@ bool written_in_parts(const Parameter& parameter) {
          parameter.role == Role::head_weight;
 }
 
-Layout make_layout(const StatePlan& plan, const Optimizer& optimizer, int ranks) {
+Layout make_layout(const StatePlan& plan, const Optimizer& optimizer, int ranks, int tensors) {
   Layout layout;
   layout.places.resize(plan.parameters.size());
   std::map<std::pair<int, Class>, std::size_t> open;  // buffer of (group, class)
@@ -92,7 +102,7 @@ Layout make_layout(const StatePlan& plan, const Optimizer& optimizer, int ranks)
     buffer.elements += round_up(n, kAlign);
     layout.padding -= n;
   }
-  choose_owners(layout.buffers, plan.parameters, ranks);
+  choose_owners(layout.buffers, plan.parameters, ranks, tensors);
   for (Buffer& buffer : layout.buffers) {
     BufferGroup& group = layout.groups[static_cast<std::size_t>(buffer.group)];
     buffer.elements = round_up(buffer.elements, kAlign * ranks);

@@ -32,6 +32,10 @@ struct Buffer {
   std::int64_t at = 0;        ///< first element in the memory of all buffers
   std::int64_t elements = 0;  ///< padded: shards are equal and start at a cache line
   int owner = -1;             ///< data rank that updates the one whole matrix in it (Unit::tensor); -1: cut into shards
+  /// Where that matrix is split over the tensor group: the tensor rank, of data rank `owner`, that has its state and
+  /// updates all of it; -1: each tensor rank updates what it has.
+  int tensor_owner = -1;
+  std::int64_t logical = 0;  ///< elements of that matrix in all, padded to a cache line; 0 where it is not split
   std::vector<Item> items;
 };
 
@@ -61,10 +65,11 @@ struct Layout {
   std::vector<std::array<int, 2>> by_layer;  ///< [layers][halves] numbers of groups
 };
 
-/// Pure: a function of the plan, the optimizer's units and the number of ranks, the same on every rank of the data
-/// group and at every stage. Whole matrices go to the rank with the least so far, largest first, equal ones in order of
-/// their names.
-Layout make_layout(const StatePlan& plan, const Optimizer& optimizer, int ranks);
+/// Pure: a function of the plan, the optimizer's units and the number of ranks, the same on every rank of the data and
+/// tensor groups and at every stage. Whole matrices go to the rank with the least so far, largest first, equal ones in
+/// order of their names.
+/// @param ranks, tensors  sizes of the data and tensor groups.
+Layout make_layout(const StatePlan& plan, const Optimizer& optimizer, int ranks, int tensors = 1);
 
 /// Elements of one shard, also of a buffer with an owner.
 inline std::int64_t shard_of(const Buffer& buffer, int ranks) { return buffer.elements / ranks; }

@@ -21,9 +21,14 @@ std::int64_t real_elements(const Buffer& buffer, std::int64_t begin, std::int64_
 /// Padding in all buffers, and in what one rank owns of them.
 struct Padding {
   std::int64_t whole = 0, shards = 0, owned = 0;
+  std::int64_t state = 0;  ///< in state like a parameter
 };
 
-Padding padding_of(const Layout& layout, int rank, int ranks) {
+Padding padding_of(const Layout& layout, std::span<const LocalParameter> parameters, int rank, int ranks,
+                   int tensor_rank, bool state_sharded) {
+  const auto logical_elements = [&](const Buffer& buffer) {
+    return parameters[static_cast<std::size_t>(buffer.items[0].parameter)].parameter.shape.elements();
+  };
   Padding padding;
   for (const Buffer& buffer : layout.buffers) {
     const std::int64_t n = shard_of(buffer, ranks);
@@ -31,7 +36,14 @@ Padding padding_of(const Layout& layout, int rank, int ranks) {
     const std::int64_t shard = n - real_elements(buffer, rank * n, (rank + 1) * n);
     padding.whole += whole;
     padding.shards += shard;
-    padding.owned += buffer.owner < 0 ? shard : buffer.owner == rank ? whole : 0;
+    const std::int64_t owned = buffer.owner < 0 ? shard : buffer.owner == rank ? whole : 0;
+    padding.owned += owned;
+    if (buffer.tensor_owner >= 0) {
+      const bool here = buffer.owner == rank && buffer.tensor_owner == tensor_rank;
+      padding.state += here ? buffer.logical - logical_elements(buffer) : 0;
+    } else {
+      padding.state += buffer.owner < 0 && !state_sharded ? whole : owned;
+    }
   }
   return padding;
 }
@@ -77,11 +89,8 @@ void Zero::check(const StatePlan& plan, const Optimizer& optimizer) const {
                                 [](const LocalParameter& local) { return local.parameter.tied; });
   if (tied && shards_gradients()) check_tied_order(plan.schedule);
   for (const LocalParameter& local : plan.parameters) {
-    if (local.placement.dim >= 0 && optimizer.unit(local.parameter) == Unit::tensor) {
-      throw ConfigError("parallel_zero: the optimizer works on whole matrices (" + std::string(local.parameter.name) +
-                        "), which are split over a tensor group of " + std::to_string(tensor_.size()) +
-                        " here; use parallel.tensor.size = 1, or an optimizer that works element by element");
-    }
+    const bool split = tensor_.size() > 1 && local.placement.dim >= 0;
+    if (split && optimizer.unit(local.parameter) == Unit::tensor) check_parts(local);
   }
 }
 
@@ -109,6 +118,10 @@ Zero::Sizes Zero::sizes(const Layout& layout, DType message) const {
     owned += n;
     if (buffer.kind == Class::tied) tied = std::max(tied, reduced_elements(buffer));
     if (buffer.owner >= 0) sizes.matrix = std::max(sizes.matrix, n);
+    if (buffer.owner == data_.rank() && buffer.tensor_owner == tensor_.rank()) {
+      sizes.logical = std::max(sizes.logical, buffer.logical);
+      sizes.part = std::max(sizes.part, buffer.elements);
+    }
   }
   sizes.weights = shards_weights() ? owned : layout.elements;
   sizes.gradients = shards_gradients() ? layout.elements / ranks : layout.elements;
@@ -134,17 +147,24 @@ std::int64_t Zero::state_elements(const Layout& layout, const StateSpec& spec) c
     case Keep::like_parameter:
       for (const Buffer& buffer : layout.buffers) {
         const bool all = !shards_state() && buffer.owner < 0;
-        n += all ? buffer.elements : owned_elements(buffer, data_.rank(), data_.size());
+        n += all ? buffer.elements : kept_elements(buffer, data_.rank());
       }
   }
   return n;
 }
 
+/// Elements of Keep::like_parameter state that goes with data rank `shard` of a buffer, on this tensor rank.
+std::int64_t Zero::kept_elements(const Buffer& buffer, int shard) const {
+  if (buffer.tensor_owner < 0) return owned_elements(buffer, shard, data_.size());
+  return buffer.owner == shard && buffer.tensor_owner == tensor_.rank() ? buffer.logical : 0;
+}
+
 StateBytes Zero::plan(const StatePlan& plan, const Optimizer& optimizer) const {
   check(plan, optimizer);
-  const Layout layout = make_layout(plan, optimizer, data_.size());
+  const Layout layout = make_layout(plan, optimizer, data_.size(), tensor_.size());
   const Sizes sizes = this->sizes(layout, message(plan.precision));
-  const Padding padding = padding_of(layout, data_.rank(), data_.size());
+  const Padding padding =
+      padding_of(layout, plan.parameters, data_.rank(), data_.size(), tensor_.rank(), shards_state());
   const auto bytes = [](std::int64_t elements, DType dtype) {
     return static_cast<std::size_t>(elements) * size_of(dtype);
   };
@@ -156,7 +176,7 @@ StateBytes Zero::plan(const StatePlan& plan, const Optimizer& optimizer) const {
   for (const StateSpec& spec : optimizer.state()) {
     result.optimizer += bytes(state_elements(layout, spec), spec.dtype);
     if (spec.keep == Keep::like_parameter) {
-      state_padding += bytes(shards_state() ? padding.owned : padding.whole, spec.dtype);
+      state_padding += bytes(padding.state, spec.dtype);
     }
   }
   result.parts = {
@@ -167,6 +187,8 @@ StateBytes Zero::plan(const StatePlan& plan, const Optimizer& optimizer) const {
       {"gradients of one layer", bytes(sizes.open.elements(), DType::f32)},
       {"gathered layers", bytes(sizes.gathered.elements(), working)},
       {"gradient of one matrix", bytes(sizes.matrix, DType::f32)},
+      {"one matrix over the tensor group", bytes(sizes.logical, DType::f32) + bytes(sizes.logical, working)},
+      {"one part of that matrix", bytes(sizes.part, DType::f32)},
   };
   for (std::size_t i = 3; i < result.parts.size(); ++i) result.scratch += result.parts[i].bytes;
   return result;

@@ -23,6 +23,7 @@ bool Zero::counts(const Buffer& buffer, const LocalParameter& local) const {
 void Zero::make_blocks(const StatePlan& plan, const Optimizer& optimizer) {
   blocks_.clear();
   states_.clear();
+  splits_.clear();
   std::int64_t state_at = 0;  // first element in the memory of like_parameter state
   for (std::size_t b = 0; b < layout_.buffers.size(); ++b) {
     const Buffer& buffer = layout_.buffers[b];
@@ -30,10 +31,16 @@ void Zero::make_blocks(const StatePlan& plan, const Optimizer& optimizer) {
       const bool held = r == data_.rank() || (!shards_state() && buffer.owner < 0);
       if (!held) continue;
       for (const Item& item : buffer.items) {
+        if (buffer.tensor_owner >= 0) {
+          if (buffer.owner == data_.rank()) {
+            add_split(buffer, static_cast<int>(b), state_at, plan.parameters[static_cast<std::size_t>(item.parameter)]);
+          }
+          continue;
+        }
         add_block(buffer, static_cast<int>(b), r, item, state_at,
                   plan.parameters[static_cast<std::size_t>(item.parameter)], optimizer);
       }
-      state_at += owned_elements(buffer, r, data_.size());
+      state_at += kept_elements(buffer, r);
     }
   }
 }
@@ -74,21 +81,63 @@ void Zero::add_block(const Buffer& buffer, int number, int shard, const Item& it
     block.working = shaped(weights_[p].flat().flat_range(block.begin, block.end));
   }
   block.master = block.working;
+  bind_states(block, state_at + begin - owned_begin, end - begin, shard, matrix ? &shape : nullptr);
+  blocks_.push_back(block);
+}
+
+/// The state of a block, and what follows from whether there is a master.
+/// @param like_at  its first element in memory of state like parameters.  @param shape  of a whole matrix, else null.
+void Zero::bind_states(Block& block, std::int64_t like_at, std::int64_t elements, int shard, const Shape* shape) {
   block.first_state = states_.size();
   for (std::size_t s = 0; s < specs_.size(); ++s) {
     const DType dtype = specs_[s].dtype;
     const bool like = specs_[s].keep == Keep::like_parameter;
-    std::int64_t at = like ? state_at + begin - owned_begin : 0;
+    std::int64_t at = like ? like_at : 0;
     if (specs_[s].keep == Keep::per_tensor) {
-      at = (std::ssize(layout_.places) * (shards_state() ? 0 : shard) + item.parameter) * kSlot;
+      at = (std::ssize(layout_.places) * (shards_state() ? 0 : shard) + block.position) * kSlot;
     }
     std::byte* data = state_memory_[s].data() + static_cast<std::size_t>(at) * size_of(dtype);
-    const View view = View::vector(data, like ? end - begin : 1, dtype);
-    states_.push_back(like ? shaped(view) : view);
+    View view = View::vector(data, like ? elements : 1, dtype);
+    if (like && shape != nullptr) view = View::matrix(data, shape->rows(), shape->cols(), dtype);
+    states_.push_back(view);
     if (is_master(specs_[s])) block.master = states_.back();
   }
   if (!keeps_master()) block.working = {};
-  blocks_.push_back(block);
+}
+
+/// A matrix over the tensor group, on the data rank that owns it: this rank's part, and all of it where this rank
+/// updates it.
+void Zero::add_split(const Buffer& buffer, int number, std::int64_t state_at, const LocalParameter& local) {
+  const Item& item = buffer.items[0];
+  const auto p = static_cast<std::size_t>(item.parameter);
+  Split split;
+  split.position = item.parameter;
+  split.buffer = number;
+  split.writes = counts(buffer, local);
+  const Shape& part = local.placement.local;
+  split.gradient = gradients_[p];
+  if (shards_gradients()) split.gradient = View::matrix(matrix_memory_.data(), part.rows(), part.cols(), DType::f32);
+  split.weights = weights_[p];
+  if (shards_weights()) {
+    const auto at = static_cast<std::size_t>(owned_at_[static_cast<std::size_t>(number)]);
+    split.weights = View::matrix(weight_memory_.data() + at * size_of(working_), part.rows(), part.cols(), working_);
+  }
+  if (buffer.tensor_owner == tensor_.rank()) {
+    split.block = static_cast<int>(blocks_.size());
+    Block block;
+    block.parameter = &local.parameter;
+    block.position = item.parameter;
+    block.buffer = number;
+    block.end = local.parameter.shape.elements();
+    block.writes = split.writes;
+    block.whole = true;
+    block.gradient = whole_view(split, whole_gradient_memory_, DType::f32);
+    block.working = whole_view(split, whole_weight_memory_, working_);
+    block.master = block.working;
+    bind_states(block, state_at, block.end, buffer.owner, &local.parameter.shape);
+    blocks_.push_back(block);
+  }
+  splits_.push_back(split);
 }
 
 /// Squares are counted shard by shard at every stage, so that all of them add the same numbers in the same order.
@@ -127,13 +176,21 @@ void Zero::fill_initial_state(Device& device) {
 
 std::vector<StatePiece> Zero::state() {
   std::vector<StatePiece> pieces;
+  for (const Split& split : splits_) {
+    if (keeps_master()) break;
+    const View weights = split.weights.flat();
+    pieces.push_back({split.position, "master", 0, weights.elements(), weights, split.writes});
+  }
   for (const Block& block : blocks_) {
-    pieces.push_back({block.position, "master", block.begin, block.end, block.master.flat(), block.writes});
+    if (!block.whole || keeps_master()) {
+      const View master = block.master.flat();
+      pieces.push_back({block.position, "master", block.begin, block.end, master, block.writes, block.whole});
+    }
     for (std::size_t s = 0; s < specs_.size(); ++s) {
       const View view = states_[block.first_state + s].flat();
       if (is_master(specs_[s]) || specs_[s].keep == Keep::global) continue;
       if (specs_[s].keep == Keep::like_parameter) {
-        pieces.push_back({block.position, specs_[s].name, block.begin, block.end, view, block.writes});
+        pieces.push_back({block.position, specs_[s].name, block.begin, block.end, view, block.writes, block.whole});
       } else {
         // One number for the parameter: that of its first shard is the one that is kept.
         pieces.push_back({block.position, specs_[s].name, 0, 1, view, block.writes && block.begin == 0});
@@ -151,8 +208,11 @@ std::vector<StatePiece> Zero::state() {
 void Zero::refresh(Stream& stream) {
   sync(stream);
   for (const Block& block : blocks_) {
-    if (block.working) backend_->kernels().elementwise->add(block.master, View{}, block.working, stream);
+    if (block.working && !block.whole) {
+      backend_->kernels().elementwise->add(block.master, View{}, block.working, stream);
+    }
   }
+  refresh_splits(stream);
   spread_weights(true, stream);
   version_ += 1;
 }

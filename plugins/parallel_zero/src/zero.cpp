@@ -25,7 +25,7 @@ void Zero::bind(const StatePlan& plan, const Optimizer& optimizer, Backend& back
   specs_.assign(optimizer.state().begin(), optimizer.state().end());
   working_ = plan.precision.working;
   message_ = message(plan.precision);
-  layout_ = make_layout(plan, optimizer, data_.size());
+  layout_ = make_layout(plan, optimizer, data_.size(), tensor_.size());
   sizes_ = sizes(layout_, message_);
 
   Device& device = backend.device();
@@ -38,6 +38,9 @@ void Zero::bind(const StatePlan& plan, const Optimizer& optimizer, Backend& back
   open_memory_ = reserve(sizes_.open.elements(), DType::f32, "scratch");
   gathered_memory_ = reserve(sizes_.gathered.elements(), working_, "scratch");
   matrix_memory_ = reserve(sizes_.matrix, DType::f32, "scratch");
+  whole_gradient_memory_ = reserve(sizes_.logical, DType::f32, "scratch");
+  whole_weight_memory_ = reserve(sizes_.logical, working_, "scratch");
+  part_memory_ = reserve(sizes_.part, DType::f32, "scratch");
   state_memory_.clear();
   for (const StateSpec& spec : specs_) {
     const auto bytes = static_cast<std::size_t>(state_elements(layout_, spec)) * size_of(spec.dtype);
@@ -158,8 +161,13 @@ void Zero::squares(double* slots, Stream& stream) {
 void Zero::step(Optimizer& optimizer, const StepInputs& inputs, Stream& stream) {
   sync(stream);  // what no forward has used
   const bool matrices_apart = shards_gradients();
-  if (matrices_apart) update_matrices(optimizer, inputs, stream);
+  if (matrices_apart) {
+    update_matrices(optimizer, inputs, stream);
+  } else {
+    for (const Split& split : splits_) update_split(split, optimizer, inputs, stream);
+  }
   for (const Block& block : blocks_) {
+    if (block.whole) continue;
     const bool matrix = layout_.buffers[static_cast<std::size_t>(block.buffer)].owner >= 0;
     if (!matrix || !matrices_apart) update(block, optimizer, inputs, stream);
   }
@@ -178,38 +186,6 @@ void Zero::update(const Block& block, Optimizer& optimizer, const StepInputs& in
   const std::span<const View> states(states_.data() + block.first_state, specs_.size());
   optimizer.update({block.parameter, block.gradient, block.working, states, block.master}, inputs,
                    *backend_->kernels().update, stream);
-}
-
-/// Each owner collects the shards of a matrix's gradient and updates it, one matrix after the other. Nobody waits for
-/// what another rank sends later in this order.
-void Zero::update_matrices(Optimizer& optimizer, const StepInputs& inputs, Stream& stream) {
-  Device& device = backend_->device();
-  Stream& lane = device.lane(Lane::data);
-  for (std::size_t b = 0; b < layout_.buffers.size(); ++b) {
-    const Buffer& buffer = layout_.buffers[b];
-    if (buffer.owner < 0) continue;
-    const View own = reducer_.shard(buffer);
-    device.order(stream, lane);
-    if (buffer.owner != data_.rank()) {
-      data_.finish(data_.start_send(own, buffer.owner, 0, lane), lane);
-      continue;
-    }
-    const View whole = View::vector(matrix_memory_.data(), buffer.elements, DType::f32);
-    Window window(data_, lane);
-    for (int r = 0; r < data_.size(); ++r) {
-      const View place = whole.flat_range(r * own.elements(), (r + 1) * own.elements());
-      if (r == data_.rank()) {
-        device.copy(own, place, lane);
-      } else {
-        window.add(data_.start_receive(place, r, 0, lane));
-      }
-    }
-    window.finish_all();
-    device.order(lane, stream);
-    for (const Block& block : blocks_) {
-      if (block.buffer == static_cast<int>(b)) update(block, optimizer, inputs, stream);
-    }
-  }
 }
 
 /// What the owners have updated becomes everyone's: at once, or when it is used.

@@ -56,8 +56,18 @@ class Zero final : public DataParallel {
     std::int64_t begin = 0;  ///< flat range of the local parameter
     std::int64_t end = 0;
     bool writes = false;  ///< whether this rank writes it into checkpoints
+    bool whole = false;   ///< a matrix that is split over the tensor group, all of it: [begin, end) is logical
     View gradient, working, master;
     std::size_t first_state = 0;  ///< in states_
+  };
+  /// A matrix that is split over the tensor group and updated as a whole (Unit::tensor), on the data rank that owns it:
+  /// every tensor rank has a part of gradient and weights, one has the state.
+  struct Split {
+    int position = 0;  ///< of the parameter in the plan
+    int buffer = 0;
+    int block = -1;          ///< of all of it; -1: another tensor rank's
+    bool writes = false;     ///< whether this rank writes its weights into checkpoints, where they are the true ones
+    View gradient, weights;  ///< local shape; f32, working type
   };
   /// A range of gradients whose squares this rank counts.
   struct Counted {
@@ -67,9 +77,11 @@ class Zero final : public DataParallel {
   /// Elements that plan() and bind() reserve.
   struct Sizes {
     std::int64_t weights = 0, gradients = 0;
-    std::int64_t wire = 0;    ///< f32 elements: buckets of messages, or what the other end of the tie sends
-    std::int64_t matrix = 0;  ///< f32: the gradient of one whole matrix at its owner
-    SlotPlan open, gathered;  ///< f32; working type
+    std::int64_t wire = 0;     ///< f32 elements: buckets of messages, or what the other end of the tie sends
+    std::int64_t matrix = 0;   ///< f32: the gradient of one whole matrix at its owner
+    std::int64_t logical = 0;  ///< elements: gradient and weights of one matrix that is split over the tensor group
+    std::int64_t part = 0;     ///< f32: one rank's part of it, on its way
+    SlotPlan open, gathered;   ///< f32; working type
   };
 
   // zero.cpp
@@ -80,8 +92,16 @@ class Zero final : public DataParallel {
   void bind_views();
   void bind_movers();
   void spread_weights(bool at_once, Stream& stream);
-  void update_matrices(Optimizer& optimizer, const StepInputs& inputs, Stream& stream);
   void update(const Block& block, Optimizer& optimizer, const StepInputs& inputs, Stream& stream);
+
+  // matrices.cpp
+  void check_parts(const LocalParameter& local) const;
+  void update_matrices(Optimizer& optimizer, const StepInputs& inputs, Stream& stream);
+  void update_split(const Split& split, Optimizer& optimizer, const StepInputs& inputs, Stream& stream);
+  void refresh_splits(Stream& stream);
+  View whole_view(const Split& split, const DeviceMemory& memory, DType dtype) const;
+  void collect(const Split& split, const View& own, const View& whole, Stream& lane);
+  void give_back(const Split& split, const View& whole, Stream& lane);
 
   // plan.cpp
   void check(const StatePlan& plan, const Optimizer& optimizer) const;
@@ -107,7 +127,10 @@ class Zero final : public DataParallel {
   void make_blocks(const StatePlan& plan, const Optimizer& optimizer);
   void add_block(const Buffer& buffer, int number, int shard, const Item& item, std::int64_t state_at,
                  const LocalParameter& local, const Optimizer& optimizer);
+  void add_split(const Buffer& buffer, int number, std::int64_t state_at, const LocalParameter& local);
+  void bind_states(Block& block, std::int64_t like_at, std::int64_t elements, int shard, const Shape* shape);
   void count_squares();
+  std::int64_t kept_elements(const Buffer& buffer, int shard) const;
   bool counts(const Buffer& buffer, const LocalParameter& local) const;
   void fill_initial_state(Device& device);
   bool keeps_master() const;
@@ -124,10 +147,11 @@ class Zero final : public DataParallel {
   Sizes sizes_;
   std::vector<std::int64_t> owned_at_;  ///< [buffers] first element of what this rank owns, in the memory of all that
   DeviceMemory weight_memory_, gradient_memory_, wire_memory_, open_memory_, gathered_memory_, matrix_memory_;
-  std::vector<DeviceMemory> state_memory_;  ///< [specs]
-  std::vector<View> weights_, gradients_;   ///< [parameters], local shapes; where they are whole on every rank
-  std::vector<bool> written_;               ///< [parameters]: in this step, or micro-batch where gradients are sharded
-  std::vector<bool> summed_;                ///< [buffers]: the shard holds a sum of this step
+  DeviceMemory whole_gradient_memory_, whole_weight_memory_, part_memory_;  ///< of one matrix over the tensor group
+  std::vector<DeviceMemory> state_memory_;                                  ///< [specs]
+  std::vector<View> weights_, gradients_;  ///< [parameters], local shapes; where they are whole on every rank
+  std::vector<bool> written_;              ///< [parameters]: in this step, or micro-batch where gradients are sharded
+  std::vector<bool> summed_;               ///< [buffers]: the shard holds a sum of this step
   Reducer reducer_;
   Gathered gathered_;
   WholeWeights whole_weights_;
@@ -136,6 +160,7 @@ class Zero final : public DataParallel {
   std::vector<std::uint64_t> slot_sums_;  ///< [slots] sums that must be finished before the slot is used again
   std::vector<int> next_slot_;            ///< [pools]
   std::vector<Block> blocks_;
+  std::vector<Split> splits_;
   std::vector<Counted> counted_;
   std::vector<View> states_;  ///< [blocks · specs]
   std::uint64_t version_ = 0;

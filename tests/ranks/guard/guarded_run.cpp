@@ -105,6 +105,7 @@ GuardedEnd GuardedRun::run() {
     end.code = error.exit_code();
     end.error = error.what();
   }
+  end.weight_version = session.data_parallel().weight_version();
   for (const StatePiece& piece : session.data_parallel().state()) {
     const std::string name =
         piece.parameter < 0

@@ -19,6 +19,7 @@ struct GuardedEnd {
   std::vector<std::string> events;  ///< "guard: …" lines, and all others
   /// Bytes of every piece of state at the end, by "parameter state begin".
   std::map<std::string, std::string> state;
+  std::uint64_t weight_version = 0;  ///< of the data strategy
 
   std::string events_of(const std::string& kind) const;
 };

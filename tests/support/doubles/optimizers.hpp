@@ -48,20 +48,25 @@ class ToyAdamW final : public Optimizer {
 
 /// An optimizer with matrix state, in the manner of Muon (Jordan et al. 2024): the sign of a running mean, scaled to a
 /// Frobenius norm of one, drawn towards the nearest orthogonal matrix by one Newton-Schulz step; vectors follow the
-/// running mean. It needs the whole logical matrix, keeps one number for each tensor and one for the whole model.
+/// running mean. It needs the whole logical matrix, keeps one number for each tensor and one for the whole model. In 16
+/// bits with FP32 master weights, in FP32 without.
 class ToyMuon final : public Optimizer {
  public:
-  Precision precision() const override { return {}; }
+  explicit ToyMuon(DType working = DType::f32)
+      : precision_{working, DType::f32, DType::f32, false}, has_master_(working != DType::f32) {}
+
+  Precision precision() const override { return precision_; }
   Unit unit(const Parameter& parameter) const override {
     return parameter.shape.rank() == 2 ? Unit::tensor : Unit::element;
   }
-  std::span<const StateSpec> state() const override { return kState; }
+  std::span<const StateSpec> state() const override { return std::span(kState).subspan(has_master_ ? 0 : 1); }
 
   void update(const UpdateBlock& block, const StepInputs& inputs, UpdateKernels& kernels, Stream& stream) override {
-    const View &mean = block.state[0], &direction = block.state[1], &gram_room = block.state[2];
+    const std::span<const View> state = block.state.subspan(has_master_ ? 1 : 0);
+    const View &mean = state[0], &direction = state[1], &gram_room = state[2];
     kernels.lerp(mean, block.gradient, 0.1, inputs.factor, inputs.skip, stream);
     // Counts the updates of this tensor: the temperature is a half.
-    kernels.axpy(2.0, block.state[4], block.state[3], {}, nullptr, inputs.skip, stream);
+    kernels.axpy(2.0, state[4], state[3], {}, nullptr, inputs.skip, stream);
     if (unit(*block.parameter) == Unit::element) {
       kernels.axpy(-inputs.lr, mean, block.master, block.working, nullptr, inputs.skip, stream);
       return;
@@ -89,11 +94,14 @@ class ToyMuon final : public Optimizer {
   std::string description() const override { return "toy optimizer of whole matrices"; }
 
  private:
-  static constexpr StateSpec kState[] = {{"mean"},
+  static constexpr StateSpec kState[] = {{"master"},
+                                         {"mean"},
                                          {"direction"},
                                          {"gram"},
                                          {"updates", DType::f32, Keep::per_tensor, 0},
                                          {"temperature", DType::f32, Keep::global, 0.5f}};
+  Precision precision_;
+  bool has_master_;
 };
 
 }  // namespace espalier::testing_support

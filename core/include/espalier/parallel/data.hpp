@@ -47,7 +47,7 @@ struct StateBytes {
 };
 
 /// A contiguous range of one local parameter's elements as this rank stores it: what checkpoints, initialisation and the guard
-/// work on. Flat indices count in `placement.local`, row-major.
+/// work on. Flat indices count in `placement.local`, row-major; in the logical `parameter.shape` where `whole` says so.
 struct StatePiece {
   int parameter = 0;          ///< position in StatePlan::parameters; -1: state kept once for all (Keep::global), one element
   std::string_view state;     ///< "master" (always there: the FP32 truth), "moment1", "moment2", …
@@ -55,6 +55,7 @@ struct StatePiece {
   std::int64_t end = 0;
   View data;                  ///< [1, end − begin], device memory
   bool writes = true;         ///< whether this rank writes it into a checkpoint (one rank of those that hold it)
+  bool whole = false;         ///< state of a matrix that is split over the tensor group, all of it with its owner (Unit::tensor)
 };
 
 /// How parameters, gradients and optimizer state are stored, reduced, gathered and released over the data group.
@@ -102,7 +103,8 @@ class ESPALIER_API DataParallel {
 
   /// Everything this rank stores, in a fixed order. Views stay valid until bind or destruction.
   virtual std::vector<StatePiece> state() = 0;
-  /// After "master" pieces were filled from outside: rounds them into the working weights, everywhere. Collective.
+  /// After "master" pieces were filled from outside: rounds them into the working weights, everywhere. Collective over the data
+  /// and the tensor group.
   virtual void refresh(Stream& stream) = 0;
   /// Whether the weights of all data-parallel ranks are equal between steps. Where false, sync() makes them so (LocalSGD).
   virtual bool replicas_equal() const = 0;

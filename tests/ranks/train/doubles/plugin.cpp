@@ -1,4 +1,6 @@
 // The doubles of the strategies as a plugin, so that a recipe can name them.
+#include <limits>
+
 #include "espalier/plugin.hpp"
 #include "support/doubles/gpipe_double.hpp"
 #include "support/doubles/local_sgd.hpp"
@@ -40,7 +42,7 @@ DataParallel* make_data(const ConfigView& config, HostContext& host) {
   return new LocalSgd(host.communicator(Group::data), static_cast<int>(config.integer("interval")));
 }
 Optimizer* make_optimizer(const ConfigView& config, HostContext&) {
-  if (config.boolean("matrices")) return new ToyMuon;
+  if (config.boolean("matrices")) return new ToyMuon(config.string("working") == "bf16" ? DType::bf16 : DType::f32);
   return new Momentum;
 }
 template <class Interface>
@@ -48,8 +50,11 @@ void destroy(Interface* object) noexcept {
   delete object;
 }
 
+constexpr double kAny = std::numeric_limits<double>::infinity();
 constexpr OptionSpec kData[] = {{"interval", OptionType::integer, "1", "steps between averages", 1, 1e6}};
-constexpr OptionSpec kOptimizer[] = {{"matrices", OptionType::boolean, "true", "the one of whole matrices"}};
+constexpr OptionSpec kOptimizer[] = {
+    {"matrices", OptionType::boolean, "true", "the one of whole matrices"},
+    {"working", OptionType::string, "\"f32\"", "type of working weights of that one", -kAny, kAny, "f32|bf16"}};
 
 constinit const Factory kFactories[] = {
     factory<TensorParallel, make_tensor, destroy<TensorParallel>>("split"),

@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -46,6 +47,11 @@ std::string hexadecimal(std::uint64_t value) {
 }
 
 std::optional<std::string> read_sealed_text(const std::string& path, std::string& why) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored)) {
+    why = path + ": is not a regular file";
+    return std::nullopt;
+  }
   std::ifstream stream(path, std::ios::binary);
   if (!stream) {
     why = "there is no " + path;

@@ -12,7 +12,7 @@
 namespace espalier::data_indexed {
 
 std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe would wait for a writer
   if (descriptor < 0) {
     fail_io(path, "cannot be opened for reading", errno);
   }

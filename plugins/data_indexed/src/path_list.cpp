@@ -109,7 +109,9 @@ std::vector<PathList> parse_path_lists(std::string_view text, std::string_view f
 std::vector<PathList> read_path_lists(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
   std::ostringstream text;
-  if (!stream || !(text << stream.rdbuf())) {
+  const bool opened = static_cast<bool>(stream);
+  errno = opened ? 0 : errno;
+  if (!opened || (!(text << stream.rdbuf()) && errno != 0)) {  // nothing copied is a failure, too, but of an empty file
     fail_io(file, "the list of paths cannot be read", errno);
   }
   return parse_path_lists(text.str(), file);

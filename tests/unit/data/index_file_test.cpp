@@ -1,6 +1,8 @@
 // What is refused when a pair of .bin and .idx is opened, and how it is said.
 #include "index_file.hpp"
 
+#include <sys/stat.h>
+
 #include <chrono>
 #include <set>
 #include <thread>
@@ -81,6 +83,15 @@ TEST(BadPairs, PrefixesThatAreNone) {  // D13
   write_file(prefix + ".bin", "x");
   std::filesystem::remove(prefix + ".idx");
   EXPECT_TRUE(contains(open_error(prefix), prefix + ".idx: is missing"));
+}
+
+TEST(BadPairs, APipeIsNotWaitedFor) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe.idx").c_str(), 0600), 0);
+  ASSERT_EQ(::mkfifo((folder / "pipe.bin").c_str(), 0600), 0);
+  EXPECT_TRUE(contains(open_error(folder / "pipe"), "pipe.idx: is not a regular file"));
+  const std::string prefix = copy_pair("indexed/basic_uint16", folder);
+  EXPECT_TRUE(IndexedFile::open(prefix, folder / "pipe.bin").read_whole()) << "a pipe is no stamp, either";
 }
 
 TEST(TypeCodes, EveryOneIsWrittenAndRead) {  // D06

@@ -56,6 +56,11 @@ TEST(PathLists, MistakesNameFileAndLine) {
     EXPECT_NE(message.find(part), std::string::npos) << text << ": " << message;
   }
   EXPECT_THROW(read_path_lists("/nonexistent"), IoError);
+  const TemporaryFolder folder;
+  EXPECT_THROW(read_path_lists(folder.path()), IoError);
+  write_file(folder / "empty", "");
+  const auto message = message_of<ConfigError>([&] { read_path_lists(folder / "empty"); });
+  EXPECT_NE(message.find("empty: holds no list"), std::string::npos) << message;
 }
 
 }  // namespace

@@ -135,6 +135,7 @@ TEST(Doubles, MatricesOverTensorDataAndPipeline) {
                                     << " stage " << at.stage);
     TrainerJob split = matrix_job("split_many", at);
     split.expect(0);
+    EXPECT_NE(split.log().find("at the peak, each as computed"), std::string::npos) << split.log();
     const auto a = one.steps(), b = split.steps();
     ASSERT_EQ(b.size(), a.size());
     for (std::size_t i = 0; i < a.size(); ++i) {
@@ -176,6 +177,26 @@ TEST(Doubles, MatricesGoOnInAnotherLayout) {
       }
     }
   }
+}
+
+// A step that is left out gives back the weights that were there: a run that was stopped behind it, and has its weights
+// from the true ones, goes on in the same way.
+TEST(Doubles, MatricesOfASkippedStepStayAsTheyWere) {
+  const auto job_at = [&](const std::string& name) {
+    TrainerJob job = matrix_job(name, {2, 1, 2, 1});
+    job.set("plugins.search_path", "[\"" ESPALIER_PLUGIN_DIR "\", \"" DOUBLES_DIR "\", \"" FAULTS_DIR "\"]");
+    job.set("backend.plugin", "\"faults\"").set("backend.fault", "\"nan\"").set("backend.steps", "[3]");
+    job.set("optimizer.working", "\"bf16\"");
+    return job;
+  };
+  TrainerJob straight = job_at("skips_straight"), stopped = job_at("skips_stopped");
+  straight.expect(0);
+  stopped.set("train.exit_interval", "3").expect(75);
+  stopped.set("backend.fault", "\"\"").set("backend.steps", "[]");  // it counts from the start of a process
+  stopped.set("train.exit_interval", "0").expect(0);
+  EXPECT_EQ(number(stopped.steps().back(), "skipped steps"), 1);
+  EXPECT_EQ(difference_of_steps(straight.steps(), stopped.steps(), 1, kSteps), "");
+  EXPECT_EQ(difference_of_checkpoints(straight.checkpoint(kSteps), stopped.checkpoint(kSteps)), "");
 }
 
 // State of every kind survives a resume: like the parameter, one number for a tensor, one for the whole model.

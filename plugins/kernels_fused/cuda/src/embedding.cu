@@ -5,14 +5,15 @@
 #include "elementwise.hpp"
 #include "espalier/error.hpp"
 #include "launch.cuh"
+#include "reduce.cuh"
 #include "row_tiles.cuh"
 #include "scratch.hpp"
 #include "stream.hpp"
 
 // The gradient of an embedding adds the rows of tokens with the same id, in ascending order of the tokens, with work in
-// proportion to the tokens. Tokens are put into one segment an id, each segment is brought into ascending order, then
-// every segment's rows are added to its row of the table. Atomics count integers alone: where a segment lies, and the
-// order in which tokens reach it, may differ from run to run; what it holds once it is ordered does not.
+// proportion to the tokens. The tokens of an id get neighbouring places, are brought into ascending order there, and
+// are added to the id's row of the table. Atomics count integers alone: where an id's places lie, and the order in
+// which its tokens reach them, may differ from run to run; what they hold once they are ordered does not.
 namespace espalier::kernels_fused::cuda {
 namespace {
 
@@ -41,35 +42,32 @@ struct Lookup {
   }
 };
 
-/// Tokens of one id.
-struct Segment {
-  std::int32_t entry;  ///< row of the table
-  std::int32_t begin;  ///< in the lists of tokens
-  std::int32_t length;
+/// A token in its place among those of its id.
+struct alignas(16) Place {
+  std::int32_t entry;   ///< row of the table
+  std::int32_t length;  ///< at the first place of an id: how many it has; 0 at the others
+  std::int32_t token;
 };
 
 /// Scratch of one call. Tables of `rows`: their contents count only for ids that occur.
 struct Lists {
+  Place* places;            ///< [tokens]
+  std::int32_t* arrival;    ///< [tokens] number among the tokens of the id, in no fixed order
+  std::int32_t* unordered;  ///< [tokens] tokens by id
+  std::int32_t* used;       ///< [1] places
   std::int32_t* length;     ///< [rows] tokens with this id
-  std::int32_t* begin;      ///< [rows] of their segment
-  std::int32_t* arrival;    ///< [tokens] place inside the segment, in no fixed order
-  std::int32_t* unordered;  ///< [tokens] segments
-  std::int32_t* ordered;    ///< [tokens] segments, each ascending
-  Segment* segments;        ///< [tokens] at most
-  std::int32_t* used;       ///< [2]: tokens in segments, segments
+  std::int32_t* begin;      ///< [rows] first place of this id
 
   static std::size_t bytes(std::int64_t rows, std::int64_t tokens) {
-    return static_cast<std::size_t>(2 * rows + 6 * tokens + 2) * sizeof(std::int32_t);
+    return static_cast<std::size_t>(tokens) * (sizeof(Place) + 2 * sizeof(std::int32_t)) +
+           static_cast<std::size_t>(1 + 2 * rows) * sizeof(std::int32_t);
   }
-  Lists(std::byte* memory, std::int64_t rows, std::int64_t tokens) {
-    auto* at = reinterpret_cast<std::int32_t*>(memory);
-    length = at;
-    begin = length + rows;
-    arrival = begin + rows;
+  Lists(std::byte* memory, std::int64_t rows, std::int64_t tokens) : places(reinterpret_cast<Place*>(memory)) {
+    arrival = reinterpret_cast<std::int32_t*>(places + tokens);
     unordered = arrival + tokens;
-    ordered = unordered + tokens;
-    segments = reinterpret_cast<Segment*>(ordered + tokens);
-    used = ordered + tokens + 3 * tokens;
+    used = unordered + tokens;
+    length = used + 1;
+    begin = length + rows;
   }
 };
 
@@ -89,7 +87,7 @@ __device__ inline std::int64_t own_token() { return static_cast<std::int64_t>(bl
 
 __global__ void __launch_bounds__(kThreads) clear_lengths(Ids ids, Lists lists) {
   const std::int64_t token = own_token(), entry = ids.own_entry(token);
-  if (token < 2) lists.used[token] = 0;
+  if (token == 0) *lists.used = 0;
   if (entry >= 0) lists.length[entry] = 0;
 }
 
@@ -98,79 +96,117 @@ __global__ void __launch_bounds__(kThreads) count_tokens(Ids ids, Lists lists) {
   if (entry >= 0) lists.arrival[token] = atomicAdd(lists.length + entry, 1);
 }
 
-/// The token that came first into a segment, whichever it is, finds a place for it.
-__global__ void __launch_bounds__(kThreads) place_segments(Ids ids, Lists lists) {
-  const std::int64_t token = own_token(), entry = ids.own_entry(token);
-  if (entry < 0 || lists.arrival[token] != 0) return;
-  const std::int32_t length = lists.length[entry];
-  const std::int32_t begin = atomicAdd(lists.used, length);
-  lists.begin[entry] = begin;
-  lists.segments[atomicAdd(lists.used + 1, 1)] = {static_cast<std::int32_t>(entry), begin, length};
+/// Sum of the values of the threads before this one; `total` gets the whole block's. @param sums  shared, [32].
+template <class Shared>
+__device__ std::int32_t sum_before(std::int32_t value, Shared sums, std::int32_t& total) {
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  std::int32_t sum = value;
+#pragma unroll
+  for (unsigned lanes = 1; lanes < 32; lanes *= 2) {
+    const std::int32_t below = __shfl_up_sync(kAllLanes, sum, lanes);
+    if (lane >= lanes) sum += below;
+  }
+  if (lane == 31) sums[warp] = sum;
+  __syncthreads();
+  std::int32_t before = sum - value;
+  total = 0;
+  for (unsigned i = 0; i < kThreads / 32; ++i) {
+    const std::int32_t other = sums[i];
+    if (i < warp) before += other;
+    total += other;
+  }
+  return before;
 }
 
-__global__ void __launch_bounds__(kThreads) fill_segments(Ids ids, Lists lists) {
+/// The token that came first to an id, whichever it is, finds places for all of them. One atomic a block.
+__global__ void __launch_bounds__(kThreads) find_places(Ids ids, Lists lists) {
+  SMEM_ARRAY(std::int32_t, sums, 32);
+  SMEM_ARRAY(std::int32_t, base, 1);
   const std::int64_t token = own_token(), entry = ids.own_entry(token);
-  if (entry < 0) return;
-  lists.unordered[lists.begin[entry] + lists.arrival[token]] = static_cast<std::int32_t>(token);
+  const bool first = entry >= 0 && lists.arrival[token] == 0;
+  std::int32_t total = 0;
+  const std::int32_t before = sum_before(first ? lists.length[entry] : 0, sums, total);
+  if (threadIdx.x == 0) base[0] = atomicAdd(lists.used, total);
+  __syncthreads();
+  if (first) lists.begin[entry] = base[0] + before;
 }
 
-/// Each token counts those of its segment that come before it.
-__global__ void __launch_bounds__(kThreads) order_segments(Ids ids, Lists lists) {
+__global__ void __launch_bounds__(kThreads) fill_places(Ids ids, Lists lists) {
+  const std::int64_t token = own_token(), entry = ids.own_entry(token);
+  if (entry >= 0) lists.unordered[lists.begin[entry] + lists.arrival[token]] = static_cast<std::int32_t>(token);
+}
+
+/// Each token counts those of its id that come before it.
+__global__ void __launch_bounds__(kThreads) order_places(Ids ids, Lists lists) {
   const std::int64_t token = own_token(), entry = ids.own_entry(token);
   if (entry < 0) return;
   const std::int32_t begin = lists.begin[entry], length = lists.length[entry];
   std::int32_t earlier = 0;
   for (std::int32_t i = 0; i < length; ++i) earlier += lists.unordered[begin + i] < token ? 1 : 0;
-  lists.ordered[begin + earlier] = static_cast<std::int32_t>(token);
+  lists.places[begin + earlier] = {static_cast<std::int32_t>(entry), earlier == 0 ? length : 0,
+                                   static_cast<std::int32_t>(token)};
 }
 
-/// Adds a segment's rows to its row of the table.
+/// Adds the rows of an id's tokens to its row of the table.
 template <class T>
-struct AddSegments {
+struct AddTokens {
   static constexpr int kWidth = 4;
   static constexpr int kAhead = 8;  ///< rows loaded before the first of them is added
-  const Segment* segments;
-  const std::int32_t* tokens;
+  const Place* places;
   const T* grad;
   std::int64_t grad_stride;
   float* table;
   std::int64_t table_stride;
 
-  __device__ void add(const Segment& segment, std::int64_t c, int n, bool aligned) const {
-    float* to = table + segment.entry * table_stride + c;
+  /// @param first  at the id's first place.
+  __device__ void add(const Place* first, const Place& place, std::int64_t c, int n, bool aligned) const {
+    float* to = table + place.entry * table_stride + c;
     Pack<float, kWidth> sum = load_pack<float, kWidth>(to, n, aligned);
-    const std::int32_t* token = tokens + segment.begin;
-    for (std::int32_t first = 0; first < segment.length; first += kAhead) {
+    add_row(sum, load_pack<T, kWidth>(grad + place.token * grad_stride + c, n, aligned));
+    std::int32_t next[kAhead];  // one round ahead of the rows, which lie where it says
+    find(first, 1, place.length, next);
+    for (std::int32_t begin = 1; begin < place.length; begin += kAhead) {
       Pack<T, kWidth> rows[kAhead];
 #pragma unroll
       for (int k = 0; k < kAhead; ++k) {
-        const bool given = first + k < segment.length;
-        rows[k] =
-            load_pack<T, kWidth>(given ? grad + token[first + k] * grad_stride + c : grad, given ? n : 0, aligned);
+        rows[k] = load_pack<T, kWidth>(grad + next[k] * grad_stride + c, n, aligned);
       }
+      find(first, begin + kAhead, place.length, next);
 #pragma unroll
       for (int k = 0; k < kAhead; ++k) {
-        if (first + k >= segment.length) break;
-#pragma unroll
-        for (int i = 0; i < kWidth; ++i) sum.v[i] += rows[k][i];
+        if (begin + k < place.length) add_row(sum, rows[k]);
       }
     }
     store_pack(to, sum, n, aligned);
   }
+
+  /// Tokens at places begin, begin + 1, …; behind the last one, that one again.
+  __device__ static void find(const Place* first, std::int32_t begin, std::int32_t length,
+                              std::int32_t (&tokens)[kAhead]) {
+    if (begin >= length) return;
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) tokens[k] = first[begin + k < length ? begin + k : length - 1].token;
+  }
+  __device__ static void add_row(Pack<float, kWidth>& sum, const Pack<T, kWidth>& row) {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) sum.v[i] += row[i];
+  }
 };
 
-/// One row of threads a segment; the grid is made for the most there can be.
+/// One row of threads a place: those at the first place of an id add all its tokens.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    add_segments(AddSegments<T> operation, const std::int32_t* count, std::int64_t cols, unsigned across_bits,
-                 unsigned column_tiles, bool aligned) {
-  constexpr int kWidth = AddSegments<T>::kWidth;
+__global__ void __launch_bounds__(kThreads, 4)
+    add_tokens(AddTokens<T> operation, const std::int32_t* used, std::int64_t tokens, std::int64_t cols,
+               unsigned across_bits, unsigned column_tiles, bool aligned) {
+  constexpr int kWidth = AddTokens<T>::kWidth;
   const unsigned across = 1u << across_bits;
-  const std::int64_t segment =
+  const std::int64_t at =
       std::int64_t{blockIdx.x / column_tiles} * (kThreads >> across_bits) + (threadIdx.x >> across_bits);
   const std::int64_t c = (std::int64_t{blockIdx.x % column_tiles} * across + (threadIdx.x & (across - 1))) * kWidth;
-  if (segment >= *count || c >= cols) return;
-  operation.add(operation.segments[segment], c, cols - c < kWidth ? static_cast<int>(cols - c) : kWidth, aligned);
+  if (at >= tokens || c >= cols) return;
+  const Place place = operation.places[at];  // loaded before it is known to be one: a wait less
+  if (at >= *used || place.length == 0) return;
+  operation.add(operation.places + at, place, c, cols - c < kWidth ? static_cast<int>(cols - c) : kWidth, aligned);
 }
 
 }  // namespace
@@ -206,21 +242,21 @@ void CudaElementwise::embedding_backward(const View& ids, const View& grad_dst, 
   const cudaStream_t queue = handle(stream);
   launch("embedding_backward_clear", clear_lengths, grid, block, 0, queue, own, lists);
   launch("embedding_backward_count", count_tokens, grid, block, 0, queue, own, lists);
-  launch("embedding_backward_place", place_segments, grid, block, 0, queue, own, lists);
-  launch("embedding_backward_fill", fill_segments, grid, block, 0, queue, own, lists);
-  launch("embedding_backward_order", order_segments, grid, block, 0, queue, own, lists);
+  launch("embedding_backward_find", find_places, grid, block, 0, queue, own, lists);
+  launch("embedding_backward_fill", fill_places, grid, block, 0, queue, own, lists);
+  launch("embedding_backward_order", order_places, grid, block, 0, queue, own, lists);
   with_element(grad_dst.dtype, [&](auto type) {
     using T = decltype(type);
-    constexpr int kWidth = AddSegments<T>::kWidth;
+    constexpr int kWidth = AddTokens<T>::kWidth;
     const bool aligned = aligned_rows(grad_dst, grad_table);
-    RowTiles tiles(tokens, cols, kWidth, aligned);
-    const std::int64_t segments_a_block = kThreads >> tiles.across_bits;
-    const std::int64_t blocks = (tokens + segments_a_block - 1) / segments_a_block * tiles.column_tiles;
+    const RowTiles tiles(tokens, cols, kWidth, aligned);
+    const std::int64_t places_a_block = kThreads >> tiles.across_bits;
+    const std::int64_t blocks = (tokens + places_a_block - 1) / places_a_block * tiles.column_tiles;
     ESPALIER_ASSERT(blocks < std::int64_t{1} << 31);
-    const AddSegments<T> operation{lists.segments,      lists.ordered,          grad_dst.as<const T>(),
-                                   grad_dst.row_stride, grad_table.as<float>(), grad_table.row_stride};
-    launch("embedding_backward_add", add_segments<T>, dim3(static_cast<unsigned>(blocks)), block, 0, queue, operation,
-           static_cast<const std::int32_t*>(lists.used + 1), cols, tiles.across_bits, tiles.column_tiles, aligned);
+    const AddTokens<T> operation{lists.places, grad_dst.as<const T>(), grad_dst.row_stride, grad_table.as<float>(),
+                                 grad_table.row_stride};
+    launch("embedding_backward_add", add_tokens<T>, dim3(static_cast<unsigned>(blocks)), block, 0, queue, operation,
+           static_cast<const std::int32_t*>(lists.used), tokens, cols, tiles.across_bits, tiles.column_tiles, aligned);
   });
 }
 

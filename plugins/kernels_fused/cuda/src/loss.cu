@@ -163,7 +163,8 @@ __global__ void __launch_bounds__(kSumThreads)
   slots[1] += count;
 }
 
-/// Calls body with the number of threads of a row's block, as a constant: enough for the row, and no more.
+/// Calls body with the number of threads of a row's block, as a constant: enough for the row, and no more. Two blocks
+/// of 512 share a multiprocessor, so that one loads while the other ends.
 template <class Body>
 void with_threads(std::int64_t columns, Body&& body) {
   if (columns <= 512) {
@@ -171,7 +172,7 @@ void with_threads(std::int64_t columns, Body&& body) {
   } else if (columns <= 16384) {
     body(std::integral_constant<int, 256>{});
   } else {
-    body(std::integral_constant<int, 1024>{});
+    body(std::integral_constant<int, 512>{});
   }
 }
 

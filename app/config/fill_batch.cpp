@@ -135,6 +135,11 @@ void fill_batch(Tables& tables, Recipe& recipe) {
                                            train.batch.micro_batches.back().global_batch, train.batch.global_batch));
   }
 
+  if (ramp && tables.has(kRamp) && train.batch.ramp.start == train.batch.global_batch) {
+    recipe.warnings.push_back(fmt::format("train.rampup_batch_size has no effect: it starts at global_batch_size {}",
+                                          train.batch.global_batch));
+  }
+
   const bool has_samples = tables.has("train.train_samples"), has_iters = tables.has("train.train_iters");
   const bool wrote_samples = tables.find("train.train_samples") != nullptr,
              wrote_iters = tables.find("train.train_iters") != nullptr;

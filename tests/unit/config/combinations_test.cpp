@@ -163,6 +163,8 @@ TEST_F(Combinations, SettingsOfWhatIsOffAreWarnedOf) {
   };
   EXPECT_TRUE(warned({"eval.samples=4"}, "eval.samples has no effect"));
   EXPECT_FALSE(warned({"eval.samples=4", "eval.at_end=true"}, "eval.samples"));
+  EXPECT_TRUE(warned({"train.rampup_batch_size=[8,1,16]"}, "train.rampup_batch_size has no effect"));
+  EXPECT_FALSE(warned({"train.rampup_batch_size=[4,4,16]"}, "train.rampup_batch_size has no effect"));
   EXPECT_TRUE(warned({"debug.collective_timeout=3.5"}, "debug.collective_timeout has no effect"));
   EXPECT_FALSE(warned({"debug.collective_timeout=3.5", "debug.check_collectives=true"}, "debug."));
 }

@@ -40,7 +40,7 @@ class AnyOptions {
 
 Recipe load(const std::string& name, int world) {
   AnyOptions any;
-  return load_recipe({std::string(ESPALIER_SOURCE_DIR) + "/configs/" + name, "", {}, "", world},
+  return load_recipe({std::string(ESPALIER_SOURCE_DIR) + "/configs/" + name, {}, "", world},
                      [&](const PluginChoice& choice, const std::vector<std::string>&) { return any(choice); });
 }
 

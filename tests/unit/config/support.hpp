@@ -52,7 +52,7 @@ inline std::span<const OptionSpec> test_options(const PluginChoice& choice, cons
 
 inline Recipe load(const std::string& file, std::vector<std::string> overrides = {}, int world = 0,
                    const std::string& environment = "") {
-  return load_recipe({file, "", std::move(overrides), environment, world}, test_options);
+  return load_recipe({file, std::move(overrides), environment, world}, test_options);
 }
 
 /// Everything the loader says about a recipe it must refuse.

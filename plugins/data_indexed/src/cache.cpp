@@ -6,8 +6,8 @@
 #include <future>
 #include <new>
 #include <span>
-#include <stdexcept>
 #include <sstream>
+#include <stdexcept>
 #include <vector>
 
 #include "array_file.hpp"
@@ -73,10 +73,11 @@ auto in_memory(const IndexRequest& request, const Build& build) {
     const EpochPlan plan = plan_with(request, tokens_of(request));
     const double entries = static_cast<double>(request.range.count()) * static_cast<double>(plan.epochs);
     const double bytes = 4 * entries + 12 * static_cast<double>(plan.samples);
-    throw DeviceError(request.file->prefix() + ": the index arrays of " + std::to_string(request.samples_wanted) + " samples (" +
-                      std::to_string(plan.epochs) + " epochs) take about " +
-                      std::to_string(static_cast<std::int64_t>(bytes / 1e9) + 1) +
-                      " GB of memory, which this machine does not give; ask for fewer samples, or build them where there is more");
+    throw DeviceError(
+        request.file->prefix() + ": the index arrays of " + std::to_string(request.samples_wanted) + " samples (" +
+        std::to_string(plan.epochs) + " epochs) take about " +
+        std::to_string(static_cast<std::int64_t>(bytes / 1e9) + 1) +
+        " GB of memory, which this machine does not give; ask for fewer samples, or build them where there is more");
   };
   try {
     return build();

@@ -31,18 +31,15 @@ Json split_matrix(const std::string& split) {
 Json description_of(const CoreDataset& dataset) {
   const Json tokenizer = Json::parse(dataset.tokenizer, nullptr, false);
   if (!tokenizer.is_object()) {
-    fail_config("tokenizer_identity", "\"" + dataset.tokenizer +
-                                          "\" is no JSON object; it is what Megatron calls the tokenizer's unique_identifiers, as in "
-                                          "{\"class\": \"GPTSentencePieceTokenizer\", \"tokenizer_path\": [\"x.model\"]}");
+    fail_config("tokenizer_identity",
+                "\"" + dataset.tokenizer +
+                    "\" is no JSON object; it is what Megatron calls the tokenizer's unique_identifiers, as in "
+                    "{\"class\": \"GPTSentencePieceTokenizer\", \"tokenizer_path\": [\"x.model\"]}");
   }
-  return {{"class", "GPTDataset"},
-          {"dataset_path", dataset.path},
-          {"num_samples", dataset.samples},
-          {"index_split", dataset.split_name},
-          {"random_seed", dataset.seed},
-          {"sequence_length", dataset.seq_length},
-          {"split", dataset.split},
-          {"split_matrix", split_matrix(dataset.split)},
+  return {{"class", "GPTDataset"},          {"dataset_path", dataset.path},
+          {"num_samples", dataset.samples}, {"index_split", dataset.split_name},
+          {"random_seed", dataset.seed},    {"sequence_length", dataset.seq_length},
+          {"split", dataset.split},         {"split_matrix", split_matrix(dataset.split)},
           {"tokenizer", tokenizer}};
 }
 
@@ -88,7 +85,8 @@ std::string core_hash(std::string_view description) {
 
 CoreFiles core_files(const std::string& folder, std::string_view description, std::string_view split_name) {
   const std::string stem =
-      (std::filesystem::path(folder) / (core_hash(description) + "-GPTDataset-" + std::string(split_name) + "-")).string();
+      (std::filesystem::path(folder) / (core_hash(description) + "-GPTDataset-" + std::string(split_name) + "-"))
+          .string();
   return {stem + "description.txt",
           {stem + "document_index.npy", stem + "sample_index.npy", stem + "shuffle_index.npy"}};
 }

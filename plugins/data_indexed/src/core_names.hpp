@@ -9,18 +9,18 @@
 
 namespace espalier::data_indexed {
 
-/// What Megatron-LM core calls its cached index arrays: the MD5 of a description, which is JSON as Python writes it with an indent of 4.
-/// A hit there means that all files are present; nothing inside is compared.
+/// What Megatron-LM core calls its cached index arrays: the MD5 of a description, which is JSON as Python writes it
+/// with an indent of 4. A hit there means that all files are present; nothing inside is compared.
 
 /// Of one dataset's split.
 struct CoreDataset {
-  std::string path;         ///< as core is given it: ./x and x have other names
-  std::int64_t samples;     ///< wanted
-  std::string split_name;   ///< "train", "valid", "test"
+  std::string path;        ///< as core is given it: ./x and x have other names
+  std::int64_t samples;    ///< wanted
+  std::string split_name;  ///< "train", "valid", "test"
   std::uint32_t seed;
   std::int64_t seq_length;
-  std::string split;        ///< the string as core is given it
-  std::string tokenizer;    ///< JSON object of what identifies core's tokenizer (its unique_identifiers)
+  std::string split;      ///< the string as core is given it
+  std::string tokenizer;  ///< JSON object of what identifies core's tokenizer (its unique_identifiers)
 };
 
 /// @throws ConfigError if the split or the tokenizer's JSON is none.

@@ -224,9 +224,10 @@ void IndexedDataset::warn_of_overlap(HostContext& host) const {
         const std::int64_t begin = std::max(one.request.range.begin, two.request.range.begin);
         const std::int64_t end = std::min(one.request.range.end, two.request.range.end);
         if (one.file == two.file && begin < end) {
-          host.log(LogLevel::warning, "set \"" + set.name() + "\" reads sequences " + number(begin) + " to " + number(end) + " of " +
-                                          one.file->prefix() +
-                                          " twice, for two of its entries; one entry with the sum of their weights reads them once");
+          host.log(LogLevel::warning,
+                   "set \"" + set.name() + "\" reads sequences " + number(begin) + " to " + number(end) + " of " +
+                       one.file->prefix() +
+                       " twice, for two of its entries; one entry with the sum of their weights reads them once");
         }
       }
     }

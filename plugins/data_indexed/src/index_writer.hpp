@@ -38,7 +38,8 @@ class IndexWriter {
 
   /// Brings both files to disk and gives them their names, the .bin first. An older pair of that name is replaced; a
   /// process killed in between leaves a .bin without an .idx, which no reader accepts.
-  /// @param leave_open  a last document that was never ended stays so, as the peers write it: the document index then ends below the
+  /// @param leave_open  a last document that was never ended stays so, as the peers write it: the document index then
+  /// ends below the
   ///                    number of sequences, and Megatron-LM core refuses the file.
   /// @throws ConfigError if a document is still open otherwise.
   void finish(bool leave_open = false);

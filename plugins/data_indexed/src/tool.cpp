@@ -40,7 +40,8 @@ constexpr OptionSpec kIndicesOptions[] = {
     {"keep_partial", OptionType::boolean, "false", "megatron_core: the last, short validation sample counts"},
     {"tokenizer_identity", OptionType::string, "\"\"",
      "megatron_core: its tokenizer's unique_identifiers as JSON; names the files as its cache does"},
-    {"dataset_path", OptionType::string, "\"\"", "with tokenizer_identity: the path as Megatron is given it; empty: the prefix"},
+    {"dataset_path", OptionType::string, "\"\"",
+     "with tokenizer_identity: the path as Megatron is given it; empty: the prefix"},
 };
 
 constexpr OptionSpec job(const char* name, const char* help, const OptionSpec* nested, std::size_t count) {
@@ -218,7 +219,8 @@ std::string IndexedTool::merge(const ConfigView& options) const {
 }
 
 std::string IndexedTool::verify(const ConfigView& options) const {
-  if (const std::string folder = options.string("cache_dir"); !folder.empty() && !std::filesystem::is_directory(folder)) {
+  if (const std::string folder = options.string("cache_dir");
+      !folder.empty() && !std::filesystem::is_directory(folder)) {
     options.fail("cache_dir", "\"" + folder + "\" is not a folder, so no cached array was looked at");
   }
   std::string text;

@@ -53,7 +53,8 @@ CoreDataset core_dataset(const ConfigView& options) {
   return core;
 }
 
-/// Where the arrays belong. A reader takes the arrays for granted when all files are there, so the description comes first, as in core.
+/// Where the arrays belong. A reader takes the arrays for granted when all files are there, so the description comes
+/// first, as in core.
 CoreFiles write_core_description(const CoreDataset& core, const std::string& folder) {
   const std::string description = core_description(core);
   CoreFiles files = core_files(folder, description, core.split_name);

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "commands/commands.hpp"
+#include "commands/devices.hpp"
 #include "config/open.hpp"
 #include "espalier/version.hpp"
 #include "program.hpp"
@@ -93,13 +94,14 @@ std::string mpi() {
                      launch.local_size);
 }
 
-/// Every plugin that is found, in one line; what would be refused says so.
+/// Every plugin that is found, in one line; what would be refused says so. Then the devices that plugins find.
 void plugins() {
   const auto host = make_plugin_host("", {});
   for (const auto& folder : host->search_path()) line("plugin folder", folder.string());
   for (const PluginListing& one : host->list()) {
     line("  " + one.name, one.problem.empty() ? one.version : "refused: " + one.problem);
   }
+  for (const std::string& device : find_devices(*host)) line("device", device);
 }
 
 int run(const Args&) {
@@ -121,7 +123,7 @@ int run(const Args&) {
 }  // namespace
 
 const Command kDoctor{"doctor",
-                      "what this machine offers: cores, instruction sets, memory, MPI, CUDA, plugins",
+                      "what this machine offers: cores, instruction sets, memory, MPI, CUDA, plugins, devices and their speed",
                       "Run it first on a new machine, and under the launcher you will train with:\n"
                       "  trainer doctor\n"
                       "  mpiexec -n 2 trainer doctor",

@@ -34,7 +34,7 @@ int count_gpus() {
 /// The rank's own GPU: by its number on the host, or the only one there is (a launcher may show each rank its own).
 int choose_gpu(int index, int count) {
   if (index >= count) {
-    throw DeviceError("backend.index: there is no GPU " + std::to_string(index) + "; this process sees " +
+    throw ConfigError("backend.index: there is no GPU " + std::to_string(index) + "; this process sees " +
                       std::to_string(count));
   }
   if (index >= 0) return index;
@@ -61,6 +61,11 @@ GpuFacts look_at(int index, int count) {
   char bus[32] = {};
   check(cudaDeviceGetPCIBusId(bus, sizeof bus, index), "PCI address of a GPU");
   facts.bus = bus;
+  for (int other = 0; other < count; ++other) {
+    int reaches = 0;
+    if (other != index) check(cudaDeviceCanAccessPeer(&reaches, index, other), "link between GPUs");
+    facts.peers += reaches;
+  }
   check(cudaDriverGetVersion(&facts.driver), "version of the driver");
   check(cudaRuntimeGetVersion(&facts.runtime), "version of the CUDA runtime");
   return facts;

@@ -24,6 +24,7 @@ struct GpuFacts {
   int major = 0, minor = 0;  ///< compute capability
   std::size_t bytes = 0;     ///< of memory
   std::string bus;           ///< PCI address
+  int peers = 0;             ///< other GPUs whose memory it reaches directly (NVLink or PCI)
   int driver = 0;            ///< newest CUDA version the driver knows: 13000
   int runtime = 0;           ///< CUDA version of the plugin's runtime
 };
@@ -35,7 +36,7 @@ struct GpuFacts {
 class CudaDevice final : public Device {
  public:
   /// @param index  which of the GPUs that this process sees; -1: by the rank on this host.
-  /// @throws DeviceError when there is no GPU, none for this rank, or none of that index.
+  /// @throws DeviceError when there is no GPU or none for this rank, ConfigError when none has that index.
   explicit CudaDevice(int index);
   ~CudaDevice() override;
 

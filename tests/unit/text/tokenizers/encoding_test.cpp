@@ -62,6 +62,30 @@ std::string random_piece(std::mt19937& random, std::size_t length) {
   return piece;
 }
 
+// GPT-2's own file is older than what libraries write today: no type of the model, affixes that are empty texts, merges
+// as one text, no use_regex (which is then true), an added token that is "normalized" and stands in the vocabulary.
+TEST(TokenizerEncoding, TheLayoutOfGpt2sOwnFile) {
+  const Json today = Json::parse(std::ifstream(ESPALIER_FIXTURES_DIR "/model/tokenizer/gpt2_tokenizer.json"));
+  Json own = today;
+  own.erase("truncation");
+  own["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}};
+  own["post_processor"] = {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", false}};
+  own["decoder"] = {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}};
+  for (Json& added : own["added_tokens"]) added["normalized"] = true;
+  Json& model = own["model"];
+  for (const char* key : {"type", "byte_fallback", "ignore_merges"}) model.erase(key);
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) model[key] = "";
+  for (Json& merge : model["merges"]) merge = merge[0].get<std::string>() + " " + merge[1].get<std::string>();
+  const auto a = make(today), b = make(own);
+  EXPECT_EQ(b->vocab_size(), 1000);
+  EXPECT_EQ(b->end_of_document(), 2);
+  for (const std::string text :
+       {"Hello world, it's 2026</s>  \n\nnext", "na\u00efve \u65e5\u672c ~~~~", " </s><pad> x", ""}) {
+    EXPECT_EQ(encode(*b, text), encode(*a, text)) << text;
+    EXPECT_EQ(b->decode(encode(*b, text), true), text);
+  }
+}
+
 TEST(TokenizerEncoding, ShortAndLongPiecesFollowTheDefinition) {
   const Json file = bloom_file();
   const PlainEncoder plain(file);

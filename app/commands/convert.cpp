@@ -260,6 +260,15 @@ void to_checkpoint(const Args& args, const Source& source) {
   report((what.folder / "step_0").string(), written, name_of(DType::f32), what.companions.size());
 }
 
+/// What is written must not lie in the folder that is read: a model's files would be mixed with others, and a
+/// checkpoint that is not kept any more takes all in it along.
+void require_apart(const Args& args, const Source& source) {
+  const fs::path from = fs::weakly_canonical(source.get().folder()), to = fs::weakly_canonical(args.string("TO"));
+  if (std::ranges::mismatch(from, to).in1 != from.end()) return;
+  throw ConfigError(fmt::format("command line: TO: {} lies within what is read, {}; name a folder beside it",
+                                to.string(), from.string()));
+}
+
 /// An option that the direction does not use would be ignored without a word.
 void refuse_unused(const Args& args, bool to_huggingface) {
   const auto refuse = [](const char* name, const char* why) {
@@ -290,6 +299,7 @@ int run(const Args& args) {
     throw ConfigError("command line: --to: FROM is a checkpoint already, which any layout can load");
   }
   refuse_unused(args, huggingface);
+  require_apart(args, source);
   if (huggingface) {
     to_huggingface(args, source);
   } else {

@@ -122,6 +122,11 @@ void HuggingFaceFolder::collect() {
                                 tensor.name, at->second.tensor->name, at->second.file->path().filename().string()));
     }
   }
+  // Before anybody makes a list of so many parameters.
+  if (config_.shape.layers > std::ssize(tensors_)) {
+    throw IoError(fmt::format("{}: config.json says {} layers, but the files have {} tensors in all", folder_.string(),
+                              config_.shape.layers, tensors_.size()));
+  }
 }
 
 const FileTensor* HuggingFaceFolder::find(std::string_view name) const {

@@ -268,6 +268,15 @@ TEST(Convert, MistakesAreNamed) {
   ASSERT_EQ(convert(hf, work.file("ck")).code, 0);
   refused(convert(hf, work.file("ck")), 4, "holds checkpoints already");
   refused(convert(work.file("ck"), work.file("y"), "--to checkpoint"), 2, "FROM is a checkpoint already");
+  // Into what is read, under any name: nothing appears there.
+  fs::copy(hf, work.file("model"));
+  fs::create_directory_symlink(work.file("model"), work.file("link"));
+  for (const char* to : {"model", "model/inside", "model/../model/a/b", "link/c"}) {
+    refused(convert(work.file("model"), work.file(to)), 2, "lies within what is read, ");
+  }
+  refused(convert(work.file("ck"), work.file("ck/step_0/hf")), 2, "lies within what is read, ");
+  EXPECT_EQ(std::distance(fs::directory_iterator(work.file("model")), fs::directory_iterator()), 2);
+  refused(convert(work.file("ck"), work.file("ck/hf")), 0, "29 tensors");
   // A byte of the data is damaged: nothing appears.
   std::fstream data(work.file("ck/step_0/data_00000.bin"), std::ios::in | std::ios::out | std::ios::binary);
   data.seekp(1000);

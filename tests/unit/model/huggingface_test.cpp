@@ -47,6 +47,12 @@ class HuggingFace : public ::testing::Test {
   }
 };
 
+// A list of a hundred million blocks' parameters must not be made before the files say that there are two.
+TEST_F(HuggingFace, MoreLayersThanTensorsAreRefusedAtOnce) {
+  change("config.json", [](auto& json) { json["n_layer"] = 100'000'000; });
+  EXPECT_THAT(refusal(), HasSubstr("config.json says 100000000 layers, but the files have 29 tensors in all"));
+}
+
 TEST_F(HuggingFace, ShapeAndWeights) {
   const HuggingFaceFolder folder(folder_);
   EXPECT_EQ(folder.shape().layers, 2);

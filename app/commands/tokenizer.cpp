@@ -49,7 +49,7 @@ void for_each_line(const std::function<void(const Json& value)>& line) {
     } catch (const Error& error) {
       throw IoError(where + error.what());
     }
-    if (!std::cout) throw IoError("standard output", "cannot be written", errno);
+    if (!std::cout) throw IoError("standard output: cannot be written; what was printed is not complete");
   }
   std::cout.flush();
 }

@@ -54,6 +54,11 @@ int run(const Args& args) {
   const std::int64_t vocab_size = args.integer("--vocab-size");
   const std::int64_t least = args.integer("--least");
   if (least < 1) throw ConfigError("command line: --least: expected at least 1, found " + std::to_string(least));
+  std::error_code ignored;
+  if (std::filesystem::exists(std::filesystem::symlink_status(output, ignored))) {
+    throw IoError(std::filesystem::absolute(output).lexically_normal().string() +
+                  ": exists already; name another file, or remove it");
+  }
   // What is wrong with the sizes or the output's folder is found before hours of reading.
   static_cast<void>(learn_vocabulary({}, special, vocab_size, least));
   if (output.has_parent_path()) std::filesystem::create_directories(output.parent_path());

@@ -232,7 +232,8 @@ LearnedVocabulary learn_vocabulary(std::vector<PieceCounts::Entry> pieces, std::
   }
   if (vocab_size < static_cast<std::int64_t>(result.size()) || vocab_size > 0x7FFFFFFF) {
     throw ConfigError("vocabulary size: expected at least " + std::to_string(result.size()) + ", for 256 bytes and " +
-                      std::to_string(result.special.size()) + " special tokens; found " + std::to_string(vocab_size));
+                      std::to_string(result.special.size()) + " special tokens, and at most 2147483647; found " +
+                      std::to_string(vocab_size));
   }
   Learner(std::move(pieces), result).run(static_cast<std::size_t>(vocab_size), std::max<std::int64_t>(least, 1));
   return result;

@@ -95,10 +95,35 @@ TEST(TokenizerCommand, TrainRefusesOddRequests) {
   const std::string common =
       "train --input " + quoted(folder.write("a.txt", "text")) + " --output " + quoted(folder.file("t.json"));
   EXPECT_THAT(tokenizer(common + " --vocab-size 259").text, HasSubstr("expected at least 260"));
+  EXPECT_THAT(tokenizer(common + " --vocab-size 99999999999999").text, HasSubstr("and at most 2147483647"));
   EXPECT_THAT(tokenizer(common + " --vocab-size 300 --pattern llama").text, HasSubstr("expected bloom or gpt2"));
   EXPECT_THAT(tokenizer(common + " --vocab-size 300 --least 0").text, HasSubstr("expected at least 1"));
   EXPECT_EQ(tokenizer(common + " --vocab-size 300 --input " + quoted(folder.file("none"))).code, 4);
   EXPECT_FALSE(std::filesystem::exists(folder.file("t.json")));
+  // What exists is kept: another vocabulary, the text itself, a folder.
+  folder.write("old.json", "kept");
+  for (const std::string name : {"old.json", "a.txt", "."}) {
+    const Outcome outcome = tokenizer("train --input " + quoted(folder.file("a.txt")) + " --vocab-size 300 --output " +
+                                      quoted(folder.file(name)));
+    EXPECT_EQ(outcome.code, 4) << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr("exists already; name another file, or remove it"));
+  }
+  std::ifstream old(folder.file("old.json")), text(folder.file("a.txt"));
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(old), {}), "kept");
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(text), {}), "text");
+}
+
+// A full disk under what is printed.
+TEST(TokenizerCommand, OutputThatCannotBeWrittenIsSaid) {
+  for (const char* line : {"encode --tokenizer bytes", "decode --tokenizer bytes"}) {
+    std::string input;
+    for (int k = 0; k < 20'000; ++k) input += line[0] == 'e' ? "\"text\"\n" : "[65]\n";
+    const Folder folder;
+    const Outcome outcome = cli_test::run(std::string(TRAINER_EXE) + " tokenizer " + line + " <" +
+                                          quoted(folder.write("in", input)) + " >/dev/full");
+    EXPECT_EQ(outcome.code, 4) << outcome.text;
+    EXPECT_EQ(outcome.text, "trainer: standard output: cannot be written; what was printed is not complete\n");
+  }
 }
 
 }  // namespace

@@ -71,9 +71,7 @@ std::vector<LikelihoodRequest> requests_of(std::span<const Answered> files, cons
 }
 
 void print_answers(std::span<const Answered> files, std::span<const double> likelihoods, const Args& args,
-                   const std::string& origin) {
-  std::ofstream details;
-  if (args.has("--details")) details.open(args.string("--details"));
+                   const std::string& origin, std::ofstream& details) {
   fmt::print("{:<28} {:>10} {:>9} {:>8} {:>9} {:>8}\n", "questions", "count", "acc", "stderr", "acc_norm", "stderr");
   std::size_t at = 0;
   for (const Answered& file : files) {
@@ -91,12 +89,17 @@ void print_answers(std::span<const Answered> files, std::span<const double> like
   }
   fmt::print("choices: by log-likelihood, acc_norm by that over bytes ({})\n", origin);
   std::cout.flush();
-  if (args.has("--details") && !details.flush()) throw IoError(args.string("--details"), "cannot be written", errno);
+  if (details.is_open() && !details.flush()) throw IoError(args.string("--details"), "cannot be written", errno);
 }
 
 int answer(Communicator& world, const Args& args) {
   std::vector<Answered> files;
+  std::ofstream details;  // opened before the work is done
   phase(world, [&] {
+    if (args.has("--details") && world.rank() == 0) {
+      details.open(args.string("--details"));
+      if (!details) throw IoError(args.string("--details"), "cannot be written", errno);
+    }
     for (const std::string& file : args.strings("--choices")) files.push_back({file, read_choices(file)});
   });
   SavedModel model(world, request_of(args, false));
@@ -112,7 +115,7 @@ int answer(Communicator& world, const Args& args) {
   const std::vector<double> result =
       likelihoods->run(session.executor(), session.backend(), world, [](std::int64_t) {});
   phase(world, [&] {
-    if (world.rank() == 0) print_answers(files, result, args, model.origin());
+    if (world.rank() == 0) print_answers(files, result, args, model.origin(), details);
   });
   return 0;
 }

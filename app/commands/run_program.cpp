@@ -3,6 +3,7 @@
 #include <iostream>
 #include <new>
 #include <string>
+#include <system_error>
 
 #include "commands/cli.hpp"
 #include "espalier/error.hpp"
@@ -45,6 +46,9 @@ int run_program(int argc, const char* const* argv) {
     return report(error.exit_code(), error.what());
   } catch (const std::bad_alloc&) {
     return report(ExitCode::device, "out of memory; a smaller micro_batch_size or more ranks need less each");
+  } catch (const std::system_error& error) {
+    // Of the standard library and of what prints: a full disk, a folder that cannot be made. No bug of ours.
+    return report(ExitCode::io, error.what());
   } catch (const std::exception& error) {
     return report(ExitCode::internal, std::string("internal error: ") + error.what() + "; please report this");
   } catch (...) {

@@ -25,7 +25,10 @@ Sampler::Sampler(const SamplingRule& rule, std::uint64_t seed) : rule_(rule), se
   if (!(rule.temperature >= 0)) throw ConfigError("command line: --temperature: must be 0 or more");
   if (rule.top_k < 0) throw ConfigError("command line: --top-k: must be 0 (all) or more");
   if (!(rule.top_p > 0 && rule.top_p <= 1)) throw ConfigError("command line: --top-p: must be above 0 and at most 1");
-  if (!(rule.repetition_penalty > 0)) throw ConfigError("command line: --repetition-penalty: must be above 0");
+  // Further off it would turn logits into infinities, and these look like damaged weights.
+  if (!(rule.repetition_penalty >= 0.001 && rule.repetition_penalty <= 1000)) {
+    throw ConfigError("command line: --repetition-penalty: must be from 0.001 to 1000");
+  }
 }
 
 std::span<const float> Sampler::penalised(std::span<const float> logits, std::span<const std::int32_t> seen) {

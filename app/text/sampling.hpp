@@ -22,7 +22,7 @@ struct SamplingRule {
 /// runs beside it and whatever rank draws; ties go to the lower id.
 class Sampler {
  public:
-  /// @throws ConfigError for a negative temperature or top_k, top_p outside (0, 1], or a penalty that is not positive.
+  /// @throws ConfigError for a negative temperature or top_k, top_p outside (0, 1], or a penalty outside [0.001, 1000].
   Sampler(const SamplingRule& rule, std::uint64_t seed);
 
   /// @param logits  of the ids that may be drawn.

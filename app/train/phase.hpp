@@ -4,6 +4,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -44,6 +45,8 @@ inline Failure current_failure() {
     return {static_cast<int>(error.exit_code()), error.what()};
   } catch (const std::bad_alloc&) {
     return {static_cast<int>(ExitCode::device), "out of memory; a smaller micro_batch_size or more ranks need less each"};
+  } catch (const std::system_error& error) {
+    return {static_cast<int>(ExitCode::io), error.what()};  // as run_program reports it
   } catch (const std::exception& error) {
     return {static_cast<int>(ExitCode::internal), std::string("internal error: ") + error.what()};
   } catch (...) {

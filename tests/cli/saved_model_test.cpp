@@ -188,11 +188,22 @@ TEST_F(SavedModelCommands, MistakesAreNamed) {
   refused("generate --checkpoint run --prompt x --batch -1", 2, "--batch: must be at least 0");
   refused("generate --checkpoint run --prompt x --top-p 0", 2, "--top-p");
   refused("generate --checkpoint run --prompt \"$(printf '\\377')\"", 2, "is not UTF-8");
-  refused("generate --checkpoint run --prompt x --repetition-penalty 0", 2, "--repetition-penalty");
+  for (const char* penalty : {"0", "1e-300", "1e300", "-2"}) {
+    refused(std::string("generate --checkpoint run --prompt x --repetition-penalty ") + penalty, 2,
+            "--repetition-penalty: must be from 0.001 to 1000");
+  }
   refused("eval --checkpoint run --data none.txt", 4, folder_->file("none.txt"));
   refused("eval --checkpoint run --choices none.jsonl", 4, folder_->file("none.jsonl"));
   refused("eval --checkpoint run --choices q.jsonl --data train.jsonl", 2, "--choices: not together with --data");
   refused("eval --checkpoint run --details x", 2, "--details: is for --choices");
+  folder_->write("one.jsonl", "{\"context\":\"a\",\"choices\":[\"b\"],\"gold\":0}\n");
+  refused("eval --checkpoint run --choices one.jsonl --details none/x", 4, "none/x: cannot be written: No such file");
+  // A full disk is no bug of the program, whoever of it finds out.
+  for (const char* command : {"eval --checkpoint run --data train.jsonl", "generate --checkpoint run --prompt a"}) {
+    const Outcome outcome = here(kTrainer + " " + command + " >/dev/full");
+    EXPECT_EQ(outcome.code, 4) << outcome.text;
+    EXPECT_THAT(outcome.text, ::testing::Not(HasSubstr("internal error")));
+  }
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // What optimizers do to memory, over sizes, placements and schedules: the reference provider's bits.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -98,6 +99,23 @@ TEST_P(UpdateSchedules, SumsOfSquaresDoNotDependOnAlignment) {
   }
 }
 
+TEST_P(UpdateSchedules, SumsOfSquaresAddBlocksInAscendingOrder) {
+  if (GetParam().dtype != DType::f32) return;
+  cuda_emulation::options() = {};
+  EmulatedBackend backend;
+  Operand x(backend, DType::f32, 1, 5 * kSumBlock + 7), slot(backend, DType::f64, 1, 1);
+  x.random(1);
+  UpdateKernels& update = *backend.kernels().update;
+  double want = 0.1;
+  for (std::int64_t first = 0; first < x.view().cols; first += kSumBlock) {
+    const std::int64_t end = std::min(first + kSumBlock, x.view().cols);
+    update.squared_sum(x.view().flat_range(first, end), slot.fill(0).view().as<double>(), stream(backend));
+    want += slot.read()[0];
+  }
+  update.squared_sum(x, slot.fill(0.1).view().as<double>(), stream(backend));
+  EXPECT_EQ(slot.read()[0], want);
+}
+
 TEST_P(UpdateSchedules, SumsOfSquaresInSeveralRounds) {
   if (!GetParam().whole || GetParam().dtype != DType::f32) return;
   cuda_emulation::options() = {.order = cuda_emulation::Order::forward, .seed = 1, .races = false};
@@ -138,6 +156,21 @@ TEST_P(UpdateSchedules, VerdictsAreTheReferences) {
       }
     }
   }
+}
+
+TEST_P(UpdateSchedules, VerdictsAddSlotsInAscendingOrder) {
+  const auto work = [&](Backend& backend) {
+    Operand slots(backend, DType::f64, 1, 402), factor(backend, DType::f32, 1, 1);
+    Operand skip = i32(backend, {7});
+    std::vector<double> values(402, 1.0);  // two numbers that swallow the others unless they meet first
+    values[0] = 1e17;
+    values[1] = -1e17;
+    slots.set(values);
+    const VerdictRule rule{slots.view().as<double>(), 400, 1, 1, 1};
+    backend.kernels().update->verdict(rule, factor.view().as<float>(), skip.view().as<std::int32_t>(), stream(backend));
+    return all(factor, skip);
+  };
+  expect_reference(work, Agreement::bits);
 }
 
 TEST_P(UpdateSchedules, NothingToDo) {

@@ -15,6 +15,13 @@ std::unique_ptr<espalier::Backend> make_cuda(espalier::ThreadPool&) {
   return std::make_unique<FusedCudaBackend>(Settings{});
 }
 
+/// make_cuda takes cuDNN's attention where it is built in.
+std::unique_ptr<espalier::Backend> make_with_own_attention(espalier::ThreadPool&) {
+  Settings settings;
+  settings.own_attention = true;
+  return std::make_unique<FusedCudaBackend>(settings);
+}
+
 /// Asks for the device once, not in each of the tests.
 class NeedsGpu final : public testing::Environment {
  public:
@@ -33,3 +40,8 @@ class NeedsGpu final : public testing::Environment {
 }  // namespace
 
 ESPALIER_INSTANTIATE_KERNEL_SUITE(Cuda, espalier::testing::kernel_cases("cuda", make_cuda));
+
+namespace espalier::testing {
+INSTANTIATE_TEST_SUITE_P(CudaOwn, AttentionSuite,
+                         ::testing::ValuesIn(kernel_cases("own_attention", make_with_own_attention)), case_name);
+}

@@ -1,6 +1,7 @@
 # What the plugin is made of, for both builds: by nvcc (CMakeLists.txt here) and for the emulator (tests/cuda_emulation).
 set(kernels_fused_cuda_kernels
     src/attention.cpp
+    src/chosen_attention.cpp
     src/column_sum.cu
     src/elementwise.cu
     src/embedding.cu
@@ -15,4 +16,5 @@ set(kernels_fused_cuda_host
     src/fused_cuda_backend.cpp
     src/gemm.cpp
     src/matrix.cpp
-    src/staging.cpp)
+    src/staging.cpp
+    src/without_cudnn.cpp)

@@ -1,8 +1,10 @@
 #include "fused_cuda_backend.hpp"
 
 #include <string>
+#include <utility>
 
 #include "check.hpp"
+#include "cudnn_attention.hpp"
 
 namespace espalier::kernels_fused::cuda {
 namespace {
@@ -12,6 +14,7 @@ Settings settings_of(const ConfigView& config) {
   settings.index = static_cast<int>(config.integer("index"));
   settings.synchronous = config.boolean("synchronous");
   settings.tf32 = config.boolean("tf32");
+  settings.own_attention = config.string("attention") == "own";
   return settings;
 }
 
@@ -26,14 +29,16 @@ std::string blas_version(std::size_t number) {
 
 }  // namespace
 
-FusedCudaBackend::FusedCudaBackend(const ConfigView& config, HostContext&) : FusedCudaBackend(settings_of(config)) {}
+FusedCudaBackend::FusedCudaBackend(const ConfigView& config, HostContext& host)
+    : FusedCudaBackend(settings_of(config), [&host](const std::string& text) { host.log(LogLevel::info, text); }) {}
 
-FusedCudaBackend::FusedCudaBackend(const Settings& settings)
+FusedCudaBackend::FusedCudaBackend(const Settings& settings, ChosenAttention::Log log)
     : device_(settings.index),
       scratch_(device_),
       gemm_(device_, settings.tf32),
       matrix_(device_, gemm_, scratch_),
-      attention_(gemm_, scratch_),
+      own_attention_(gemm_, scratch_),
+      attention_(own_attention_, settings.own_attention ? nullptr : make_cudnn_attention(scratch_), std::move(log)),
       norm_(scratch_),
       elementwise_(scratch_),
       update_(gemm_, scratch_),

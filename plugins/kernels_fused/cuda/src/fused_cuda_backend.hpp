@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "attention.hpp"
+#include "chosen_attention.hpp"
 #include "device.hpp"
 #include "elementwise.hpp"
 #include "espalier/backend.hpp"
@@ -25,12 +26,16 @@ inline constexpr OptionSpec kOptions[] = {
      "wait after every kernel, so that a failure names the kernel it happened in (slow)"},
     {"tf32", OptionType::boolean, "false",
      "multiply FP32 matrices as TF32 (10 bits of mantissa); BF16 and FP16 are not concerned"},
+    {"attention", OptionType::string, "\"auto\"",
+     "auto: cuDNN where it is built in and takes the shape, else own kernels; own: own kernels always",
+     -std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity(), "auto|own"},
 };
 
 struct Settings {
   int index = -1;
   bool synchronous = false;
   bool tf32 = false;
+  bool own_attention = false;
 };
 
 /// The GPU provider: cuBLASLt for matrices, own kernels for the rest.
@@ -38,7 +43,8 @@ class FusedCudaBackend final : public Backend {
  public:
   FusedCudaBackend(const ConfigView& config, HostContext& host);
   /// @throws DeviceError when there is no GPU.
-  explicit FusedCudaBackend(const Settings& settings);
+  /// @param log  gets which attention is used, and why.
+  explicit FusedCudaBackend(const Settings& settings, ChosenAttention::Log log = {});
 
   std::string description() const override;
   Device& device() override { return device_; }
@@ -53,7 +59,8 @@ class FusedCudaBackend final : public Backend {
   Scratch scratch_;
   Gemm gemm_;
   CudaMatrix matrix_;
-  CudaAttention attention_;
+  CudaAttention own_attention_;
+  ChosenAttention attention_;
   CudaNorm norm_;
   CudaElementwise elementwise_;
   CudaLoss loss_;

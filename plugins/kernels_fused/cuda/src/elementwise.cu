@@ -31,22 +31,33 @@ bool present(const View& view) { return view.data != nullptr && !view.empty(); }
 /// Of an operation whose rows share nothing.
 struct NoColumn {};
 
+/// The bias of one thread's columns, the same for all its rows.
+template <int kWidth>
+struct Shift {
+  float at[kWidth];
+};
+
 /// @param bias  null for none: zeros.
 template <int kWidth, class T>
-__device__ Pack<T, kWidth> load_bias(const T* bias, std::int64_t c, int n, bool aligned) {
-  if (bias == nullptr) return load_pack<T, kWidth>(bias, 0, aligned);
-  return load_pack<T, kWidth>(bias + c, n, aligned);
+__device__ Shift<kWidth> load_shift(const T* bias, std::int64_t c, int n, bool aligned) {
+  Pack<T, kWidth> pack;
+  if (bias != nullptr) pack = load_pack<T, kWidth>(bias + c, n, aligned);
+  Shift<kWidth> shift;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) shift.at[i] = pack[i];
+  return shift;
 }
 
-// GeLU's tanh form through the logistic function: 0.5 (1 + tanh u) = 1 / (1 + e^(−2u)). The quick exponential and
-// quotient are good to a few units of the last place of what they give, and what they give is a share of x.
+// GeLU's tanh form through the logistic function: 0.5 (1 + tanh u) = 1 / (1 + e^(−2u)). Power and quotient are good to
+// a few units of the last place of what they give, and what they give is a share of x.
 constexpr float kGeluScale = 0.79788456f;
 constexpr float kGeluCubic = 0.044715f;
+constexpr float kGeluExponent =
+    static_cast<float>(-2.0 * 0.79788456 * 1.4426950408889634);  // e^(−2u) as a power of two
 
 /// 1 / (1 + e^(−2u)), u = 0.79788456 x (1 + 0.044715 x²).
 __device__ inline float gelu_share(float x) {
-  const float inner = -2.0f * kGeluScale * x * (1.0f + kGeluCubic * x * x);
-  return __fdividef(1.0f, 1.0f + __expf(inner));
+  return __fdividef(1.0f, 1.0f + exp2f(kGeluExponent * x * (1.0f + kGeluCubic * x * x)));
 }
 
 /// s + 2 x s (1 − s) u'.
@@ -64,19 +75,21 @@ struct BiasGelu {
   const T* bias;
   Rows<T> dst;
 
-  __device__ Values column(std::int64_t c, int n, bool aligned) const { return load_bias<kWidth>(bias, c, n, aligned); }
+  __device__ Shift<kWidth> column(std::int64_t c, int n, bool aligned) const {
+    return load_shift<kWidth>(bias, c, n, aligned);
+  }
   __device__ Values load(std::int64_t row, std::int64_t c, int n, bool aligned) const {
     return load_pack<T, kWidth>(src.at(row, c), n, aligned);
   }
-  __device__ void store(std::int64_t row, std::int64_t c, int n, bool aligned, const Values& shift,
+  __device__ void store(std::int64_t row, std::int64_t c, int n, bool aligned, const Shift<kWidth>& shift,
                         const Values& x) const {
-    Values y;
+    float y[kWidth];
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
-      const float biased = x[i] + shift[i];
-      y.set(i, biased * gelu_share(biased));
+      const float biased = x[i] + shift.at[i];
+      y[i] = biased * gelu_share(biased);
     }
-    store_pack(dst.at(row, c), y, n, aligned);
+    store_pack(dst.at(row, c), Pack<T, kWidth>::of(y), n, aligned);
   }
 };
 
@@ -91,19 +104,21 @@ struct BiasGeluBackward {
   const T* bias;
   Rows<T> grad_src;
 
-  __device__ Values column(std::int64_t c, int n, bool aligned) const { return load_bias<kWidth>(bias, c, n, aligned); }
+  __device__ Shift<kWidth> column(std::int64_t c, int n, bool aligned) const {
+    return load_shift<kWidth>(bias, c, n, aligned);
+  }
   __device__ Item load(std::int64_t row, std::int64_t c, int n, bool aligned) const {
     return {load_pack<T, kWidth>(src.at(row, c), n, aligned), load_pack<T, kWidth>(grad_dst.at(row, c), n, aligned)};
   }
-  __device__ void store(std::int64_t row, std::int64_t c, int n, bool aligned, const Values& shift,
+  __device__ void store(std::int64_t row, std::int64_t c, int n, bool aligned, const Shift<kWidth>& shift,
                         const Item& item) const {
-    Values dx;
+    float dx[kWidth];
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
-      const float biased = item.x[i] + shift[i];
-      dx.set(i, item.gradient[i] * gelu_derivative(biased));
+      const float biased = item.x[i] + shift.at[i];
+      dx[i] = item.gradient[i] * gelu_derivative(biased);
     }
-    store_pack(grad_src.at(row, c), dx, n, aligned);
+    store_pack(grad_src.at(row, c), Pack<T, kWidth>::of(dx), n, aligned);
   }
 };
 
@@ -143,20 +158,22 @@ struct BiasDropoutAdd {
   Mask<kActive> mask;
   Rows<T> dst;
 
-  __device__ Values column(std::int64_t c, int n, bool aligned) const { return load_bias<kWidth>(bias, c, n, aligned); }
+  __device__ Shift<kWidth> column(std::int64_t c, int n, bool aligned) const {
+    return load_shift<kWidth>(bias, c, n, aligned);
+  }
   __device__ Item load(std::int64_t row, std::int64_t c, int n, bool aligned) const {
     return {load_pack<T, kWidth>(src.at(row, c), n, aligned), load_pack<T, kWidth>(residual.at(row, c), n, aligned)};
   }
-  __device__ void store(std::int64_t row, std::int64_t c, int n, bool aligned, const Values& shift,
+  __device__ void store(std::int64_t row, std::int64_t c, int n, bool aligned, const Shift<kWidth>& shift,
                         const Item& item) const {
     float branch[kWidth];
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) branch[i] = item.x[i] + shift[i];
+    for (int i = 0; i < kWidth; ++i) branch[i] = item.x[i] + shift.at[i];
     mask.apply(row, c, branch);
-    Values y;
+    float y[kWidth];
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) y.set(i, item.residual[i] + branch[i]);
-    store_pack(dst.at(row, c), y, n, aligned);
+    for (int i = 0; i < kWidth; ++i) y[i] = item.residual[i] + branch[i];
+    store_pack(dst.at(row, c), Pack<T, kWidth>::of(y), n, aligned);
   }
 };
 
@@ -177,10 +194,7 @@ struct DropoutBackward {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) values[i] = gradient[i];
     mask.apply(row, c, values);
-    Values dx;
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) dx.set(i, values[i]);
-    store_pack(grad_src.at(row, c), dx, n, aligned);
+    store_pack(grad_src.at(row, c), Pack<T, kWidth>::of(values), n, aligned);
   }
 };
 
@@ -200,10 +214,10 @@ struct Add {
     return {load_pack<A, kWidth>(a.at(row, c), n, aligned), load_pack<B, kWidth>(b.at(row, c), n, aligned)};
   }
   __device__ void store(std::int64_t row, std::int64_t c, int n, bool aligned, NoColumn, const Item& item) const {
-    Pack<D, kWidth> sum;
+    float sum[kWidth];
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) sum.set(i, item.a[i] + item.b[i]);
-    store_pack(dst.at(row, c), sum, n, aligned);
+    for (int i = 0; i < kWidth; ++i) sum[i] = item.a[i] + item.b[i];
+    store_pack(dst.at(row, c), Pack<D, kWidth>::of(sum), n, aligned);
   }
 };
 
@@ -220,10 +234,10 @@ struct Scale {
     return load_pack<S, kWidth>(src.at(row, c), n, aligned);
   }
   __device__ void store(std::int64_t row, std::int64_t c, int n, bool aligned, NoColumn, const Values& x) const {
-    Pack<D, kWidth> y;
+    float y[kWidth];
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) y.set(i, x[i] * factor);
-    store_pack(dst.at(row, c), y, n, aligned);
+    for (int i = 0; i < kWidth; ++i) y[i] = x[i] * factor;
+    store_pack(dst.at(row, c), Pack<D, kWidth>::of(y), n, aligned);
   }
 };
 

@@ -189,7 +189,7 @@ struct AddTokens {
   }
   __device__ static void add_row(Pack<float, kWidth>& sum, const Pack<T, kWidth>& row) {
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) sum.v[i] += row[i];
+    for (int i = 0; i < kWidth; ++i) sum.set(i, sum[i] + row[i]);
   }
 };
 

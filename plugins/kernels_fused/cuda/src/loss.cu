@@ -124,14 +124,14 @@ struct Gradient {
     const int target = behind >= 0 && behind < kWidth ? static_cast<int>(behind) : -1;
     const int real = left < kWidth ? static_cast<int>(left) : kWidth;
     const float most = row_max[t], by = 1.0f / sum_exp[t];
-    Pack<T, kWidth> values;
+    float values[kWidth];
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       const float probability = expf(x[i] - most) * by;
       const float value = (i == target ? probability - 1.0f : probability) * scale;
-      values.set(i, i < real ? value : 0.0f);
+      values[i] = i < real ? value : 0.0f;
     }
-    store_pack(grad + t * grad_stride + c, values, n, aligned);
+    store_pack(grad + t * grad_stride + c, Pack<T, kWidth>::of(values), n, aligned);
   }
 };
 

@@ -134,6 +134,11 @@ int evaluate(Communicator& world, const Args& args) {
   }
   SavedModel model(world, request_of(args, files.empty()));
   Session& session = model.session();
+  if (files.empty() && model.without_data()) {
+    throw AgreedError(
+        ExitCode::usage,
+        "eval: " + model.origin() + " comes from elsewhere and names no validation sets; name files with --data");
+  }
   std::optional<TextDataset> text;
   phase(world, [&] {
     DocumentRules rules;

@@ -7,6 +7,7 @@
 #include "checkpoint/store.hpp"
 #include "config/open.hpp"
 #include "config/source.hpp"
+#include "interop/checkpoint_writer.hpp"
 #include "interop/converted_recipe.hpp"
 #include "interop/tokenizer_files.hpp"
 #include "session/threads_per_rank.hpp"
@@ -102,6 +103,11 @@ std::string SavedModel::origin() const {
 }
 
 SavedModel::~SavedModel() = default;
+
+bool SavedModel::without_data() const {
+  const bool foreign = folder_ != nullptr || reader_->manifest().provider.starts_with(kConvertedFrom);
+  return foreign && session_->recipe().data.plugin == kBuiltInDataset;
+}
 
 void SavedModel::load(std::span<const Walk> walks) {
   Session& session = *session_;

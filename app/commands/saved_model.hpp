@@ -40,6 +40,8 @@ class SavedModel {
   Session& session() { return *session_; }
   /// What it is, for people: "checkpoint of step 100", or the folder.
   std::string origin() const;
+  /// Whether the data of its recipe mean nothing: the recipe was made for weights from elsewhere.
+  bool without_data() const;
 
  private:
   RecipeRequest open(const Request& request, const Communicator& group);

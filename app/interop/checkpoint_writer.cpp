@@ -121,7 +121,7 @@ WrittenModel write_checkpoint(const WeightSource& source, const ParameterList& p
   Manifest manifest;
   manifest.recipe = what.recipe;
   manifest.tokenizer = what.tokenizer;
-  manifest.provider = "converted from " + what.origin;
+  manifest.provider = std::string(kConvertedFrom) + what.origin;
   manifest.model = what.shape;
   WrittenModel written{1, 0, 0};
   DataFile file(folder / kDataFile);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "espalier/threads.hpp"
@@ -11,6 +12,9 @@
 #include "model/parameters.hpp"
 
 namespace espalier::app {
+
+/// What Manifest::provider of such a checkpoint begins with.
+inline constexpr std::string_view kConvertedFrom = "converted from ";
 
 /// A checkpoint without optimizer state, made of weights from elsewhere.
 struct CheckpointImport {

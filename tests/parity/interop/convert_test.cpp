@@ -194,6 +194,23 @@ TEST(Convert, TheTokenizerOfBytesGoesAlongAsAFile) {
   EXPECT_EQ(of_folder.substr(0, of_folder.rfind('(')), of_run.substr(0, of_run.rfind('(')));
 }
 
+// Random tokens under the name of a validation set would be no answer.
+TEST(Convert, WhatComesFromElsewhereHasNoValidationSets) {
+  TrainerJob job("convert_sets");
+  job.set("train.train_iters", "1").set("data.plugin", "\"synthetic\"");
+  job.expect(0);
+  const Folder work;
+  ASSERT_EQ(convert(job.run_dir(), work.file("hf")).code, 0);
+  ASSERT_EQ(convert(work.file("hf"), work.file("ck")).code, 0);
+  for (const char* from : {"hf", "ck"}) {
+    const Outcome outcome = cli_test::run(std::string(TRAINER_EXE) + " eval --checkpoint " + quoted(work.file(from)));
+    EXPECT_EQ(outcome.code, 2) << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr("comes from elsewhere and names no validation sets; name files with --data"));
+  }
+  // One's own run may be on synthetic data.
+  EXPECT_EQ(cli_test::run(std::string(TRAINER_EXE) + " eval --checkpoint " + quoted(job.run_dir())).code, 0);
+}
+
 TEST(Convert, AFolderWithoutATokenizerNeedsOneNamed) {
   const Folder work;
   const std::string hf = kModels / "tiny_a/hf";

@@ -25,7 +25,7 @@ where_is() {
 
 # Homes of third-party headers: pattern of the header, pattern of the files that may include it, what to use instead.
 homes=(
-  '^boost/'            '^core/src/plugin/library\.cpp$'             'the plugin host in core (core/src/plugin/library.cpp) alone uses Boost.DLL'
+  '^boost/dll'         '^core/src/plugin/library\.cpp$'             'the plugin host in core (core/src/plugin/library.cpp) alone uses Boost.DLL'
   '^mpi\.h$'                      '^core/src/comm/'                            'use espalier::Communicator'
   '^toml\+\+/'                    '^app/config/'                               'use the ConfigView that app/config makes'
   '^CLI/'                         '^app/'                                      'the command line is read in one file of app/'

@@ -22,9 +22,10 @@ if ! [ -e "$build/tests/cuda_emulation/plugins/libkernels_fused_cuda.so" ]; then
 fi
 export ESPALIER_PLUGIN_PATH=$build/tests/cuda_emulation/plugins
 bash "$script" --build "$build" --out "$folder/tiny" --tiny >"$folder/tiny.txt" || fail "$(cat "$folder/tiny.txt")"
-for part in 'training, CPU and CUDA' 'waiting after each launch' 'offloaded optimizer state' 'bloom-560m' 'bloom-1b7'; do
+for part in 'training, CPU and CUDA' 'attention, auto and own' 'bloom-560m, own attention' 'waiting after each launch' 'offloaded optimizer state' 'bloom-560m' 'bloom-1b7'; do
   grep -qF "| $part | passed |" "$folder/tiny/report.md" || fail "\"$part\" has not passed: $(cat "$folder/tiny/report.md")"
 done
+grep -qF '| attention of auto | said | attention: own softmax' "$folder/tiny/report.md" || fail "how attention went is not told"
 python3 - "$folder/tiny/report.json" <<'PYTHON'
 import json, sys
 report = json.load(open(sys.argv[1]))

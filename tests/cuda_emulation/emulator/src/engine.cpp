@@ -69,7 +69,7 @@ void Engine::run(const char* name, dim3 grid, dim3 block, std::size_t dynamic_by
       run_block();
     } catch (...) {
       current = nullptr;
-      threads_.clear();  // fibers in the middle of a kernel unwind and are of no more use
+      discard_fibers();
       throw;
     }
   }
@@ -78,7 +78,7 @@ void Engine::run(const char* name, dim3 grid, dim3 block, std::size_t dynamic_by
 
 void Engine::make_fibers(unsigned count) {
   if (threads_.size() >= count) return;
-  threads_.clear();
+  discard_fibers();
   threads_.resize(count);  // fibers point to their threads: never grown in place
   for (Thread& thread : threads_) {
     thread.fiber =
@@ -88,20 +88,30 @@ void Engine::make_fibers(unsigned count) {
 #ifdef __SANITIZE_ADDRESS__
                                 __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack_, &scheduler_stack_bytes_);
 #endif
-                                for (;;) {
+                                while (!discarding_) {
                                   run_fiber(thread);
-                                  yield();
+                                  yield(thread);
                                 }
+#ifdef __SANITIZE_ADDRESS__
+                                __sanitizer_start_switch_fiber(nullptr, scheduler_stack_, scheduler_stack_bytes_);
+#endif
                                 return std::move(scheduler_);
                               });
   }
+}
+
+void Engine::discard_fibers() {
+  discarding_ = true;
+  for (Thread& thread : threads_) resume(thread);
+  discarding_ = false;
+  threads_.clear();
 }
 
 void Engine::run_fiber(Thread& thread) {
   try {
     (*body_)();
   } catch (const Stop&) {
-    // fail() has stored the message
+    // fail() has stored the message, or the fiber is discarded
   } catch (const std::exception& error) {
     error_ = where() + error.what();
   }
@@ -157,15 +167,20 @@ void Engine::resume(Thread& thread) {
 #endif
 }
 
-void Engine::yield() {
+void Engine::yield([[maybe_unused]] Thread& thread) {
 #ifdef __SANITIZE_ADDRESS__
-  Thread& thread = *static_cast<Thread*>(current);
   __sanitizer_start_switch_fiber(&thread.fake_stack, scheduler_stack_, scheduler_stack_bytes_);
 #endif
   scheduler_ = std::move(scheduler_).resume();
 #ifdef __SANITIZE_ADDRESS__
   __sanitizer_finish_switch_fiber(thread.fake_stack, &scheduler_stack_, &scheduler_stack_bytes_);
 #endif
+}
+
+/// For a thread in the middle of a kernel.
+void Engine::pause(Thread& thread) {
+  yield(thread);
+  if (discarding_) throw Stop{};
 }
 
 int Engine::barrier(Vote vote, int predicate, Location at) {
@@ -182,7 +197,7 @@ int Engine::barrier(Vote vote, int predicate, Location at) {
   thread.waits_at = at;
   if (++at_barrier_ + done_ < count_) {
     thread.status = Status::barrier;
-    yield();
+    pause(thread);
   } else {
     release_barrier(at);
   }
@@ -228,7 +243,7 @@ const std::uint64_t* Engine::meet(unsigned mask, std::uint64_t value, Collective
   thread.waits_at = at;
   if (meeting->arrived != mask) {
     thread.status = Status::collective;
-    yield();
+    pause(thread);
     return slots;
   }
   meeting->arrived = 0;
@@ -302,7 +317,8 @@ void Engine::touch(SharedArray& array, std::size_t index, bool write, Location a
   if (write) {
     array.written[index] = generation_;
   } else if (array.written[index] != generation_) {
-    fail("shared memory read that nobody has written in this block, or not yet (element " + std::to_string(index) + ")", at);
+    fail("shared memory read that nobody has written in this block, or not yet (element " + std::to_string(index) + ")",
+         at);
   }
   if (!options().races) return;
   if (array.cells.size() < array.count) array.cells.resize(array.count);

@@ -33,7 +33,8 @@ struct Meeting {
   std::uint64_t slots[2][kWarp] = {};
 };
 
-/// Runs grids. One launch at a time in the process.
+/// Runs grids. One launch at a time in the process. Fibers outlive blocks and launches; those that a failed launch
+/// leaves in the middle of a kernel are unwound.
 class Engine {
  public:
   static Engine& instance();
@@ -53,13 +54,16 @@ class Engine {
   struct Stop {};
 
   Engine() = default;
+  ~Engine() { discard_fibers(); }
   void make_fibers(unsigned count);
+  void discard_fibers();
   void run_fiber(Thread& thread);
   void start_block(std::uint64_t number);
   void run_block();
   void release_barrier(Location at);
   void resume(Thread& thread);
-  void yield();
+  void yield(Thread& thread);
+  void pause(Thread& thread);
   bool ordered(const Thread& thread, std::uint32_t other, std::uint32_t clock) const;
   void race(const char* what, std::uint32_t other, Location place, const char* access, Location at);
   std::string where() const;
@@ -85,6 +89,7 @@ class Engine {
   std::size_t dynamic_bytes_ = 0, static_bytes_ = 0;
 
   std::string error_;
+  bool discarding_ = false;
   boost::context::fiber scheduler_;
   void* scheduler_fake_stack_ = nullptr;
   const void* scheduler_stack_ = nullptr;

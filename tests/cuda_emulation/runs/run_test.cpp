@@ -21,6 +21,13 @@ TEST(EmulatedCudaRuns, Fp16SkipsTheSameSteps) {
   });
 }
 
+/// The optimizer of examples/plugins, which knows nothing of CUDA.
+TEST(EmulatedCudaRuns, LionFromOutside) {
+  expect_cuda_as_cpu("cuda_lion", kSteps, kOrders, kFp32, [](TrainerJob& job) {
+    job.set("optimizer.plugin", "\"optim_lion\"").set("train.lr", "3e-4");
+  });
+}
+
 TEST(EmulatedCudaRuns, DropoutRecomputationEvaluation) {
   expect_cuda_as_cpu("cuda_dropout", kSteps, kOrders, kFp32, [](TrainerJob& job) {
     job.set("model.attention_dropout", "0.1")

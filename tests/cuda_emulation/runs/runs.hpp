@@ -16,7 +16,7 @@ using Change = std::function<void(TrainerJob&)>;
 /// @param change  what the case is about: optimizer, layout, dropout.
 inline TrainerJob quickstart_job(const std::string& name, int steps, const Change& change) {
   TrainerJob job(name);
-  job.set("plugins.search_path", "[\"" EMULATED_DIR "\", \"" ESPALIER_PLUGIN_DIR "\"]")
+  job.set("plugins.search_path", "[\"" EMULATED_DIR "\", \"" LION_DIR "\", \"" ESPALIER_PLUGIN_DIR "\"]")
       .set("model.hidden", "48")
       .set("model.vocab_size", "264")
       .set("model.seq_length", "32")

@@ -28,7 +28,8 @@ class PieceQueue::Stream {
       : source_(open_unpacked(path)),
         lines_(*source_, 0, rules.longest),
         longest_(rules.longest),
-        paragraphs_(paragraphs) {}
+        paragraphs_(paragraphs),
+        stops_at_faults_(!rules.skip_bad_lines) {}
 
   void whole(Piece& piece) {
     piece.text = lines_.rest().text;
@@ -46,6 +47,12 @@ class PieceQueue::Stream {
       if (blank || kept) {
         text.append(line->text);  // of a line that is too long enough to be seen as such
         text += '\n';
+      }
+      if (line->too_long && stops_at_faults_) {
+        // What ends the run: its end may never come, and nothing behind it will be read.
+        piece.last = true;
+        count(piece);
+        return;
       }
       paragraph = blank ? 0 : paragraph + std::ssize(line->text) + 1;
       if (std::ssize(text) >= piece_bytes && (blank || !paragraphs_)) break;
@@ -65,6 +72,7 @@ class PieceQueue::Stream {
   LineReader lines_;
   std::int64_t longest_;
   bool paragraphs_;
+  bool stops_at_faults_;
   std::int64_t counted_ = 0;
 };
 

@@ -307,6 +307,11 @@ TEST(PreprocessCommand, ALineThatDoesNotEnd) {
           " --threads 2 --max-document-bytes 1000000 --output " + quoted(folder.file("a")));
   EXPECT_EQ(refused.code, 4) << refused.text;
   EXPECT_THAT(refused.text, HasSubstr(input + ":2: a line of more than 1000000 bytes"));
+  // Of a pipe that does not end, too.
+  const Outcome endless = run("timeout -s KILL 20 " + std::string(TRAINER_EXE) + " preprocess --input /dev/zero --format jsonl --threads 2 " +
+                              "--max-document-bytes 1000000 --output " + quoted(folder.file("b")));
+  EXPECT_EQ(endless.code, 4) << endless.text;
+  EXPECT_THAT(endless.text, HasSubstr("/dev/zero:1: a line of more than 1000000 bytes"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@ set(kernels_fused_cuda_kernels
     src/attention.cpp
     src/chosen_attention.cpp
     src/column_sum.cu
+    src/combine.cu
     src/elementwise.cu
     src/embedding.cu
     src/loss.cu
@@ -16,5 +17,6 @@ set(kernels_fused_cuda_host
     src/fused_cuda_backend.cpp
     src/gemm.cpp
     src/matrix.cpp
+    src/nccl_communicator.cpp
     src/staging.cpp
     src/without_cudnn.cpp)

@@ -1,5 +1,7 @@
 #include "device.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -206,6 +208,16 @@ void CudaDevice::fill_zero(const View& view, Stream& stream) {
         "zeros");
 }
 
-void CudaDevice::wait(Stream& stream) { check(cudaStreamSynchronize(handle(stream)), "waiting for a stream"); }
+// Work that waits for another rank may wait for ever: where there are other ranks the host asks how they are meanwhile.
+void CudaDevice::wait(Stream& stream) {
+  cudaError_t status = poll_ == nullptr ? cudaStreamSynchronize(handle(stream)) : cudaStreamQuery(handle(stream));
+  while (status == cudaErrorNotReady) {
+    cudaGetLastError();  // it is no error, but stays behind as one
+    poll_();
+    sched_yield();
+    status = cudaStreamQuery(handle(stream));
+  }
+  check(status, "waiting for a stream");
+}
 
 }  // namespace espalier::kernels_fused::cuda

@@ -52,6 +52,8 @@ class CudaDevice final : public Device {
   std::vector<MemoryUse> memory_use() const override { return use_; }
 
   const GpuFacts& facts() const { return facts_; }
+  /// Has `poll` called again and again while the host waits: it may throw, which ends the wait.
+  void while_waiting(void (*poll)()) { poll_ = poll; }
 
  protected:
   void release(void* data, std::size_t bytes) noexcept override;
@@ -70,6 +72,7 @@ class CudaDevice final : public Device {
   std::array<cudaEvent_t, 32> events_{};
   std::size_t next_event_ = 0;
   std::unique_ptr<Staging> staging_;
+  void (*poll_)() = nullptr;
   std::vector<MemoryUse> use_;
   std::map<void*, Block> blocks_;
 };

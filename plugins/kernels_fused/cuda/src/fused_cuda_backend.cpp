@@ -5,6 +5,8 @@
 
 #include "check.hpp"
 #include "cudnn_attention.hpp"
+#include "espalier/polling.hpp"
+#include "nccl_communicator.hpp"
 
 namespace espalier::kernels_fused::cuda {
 namespace {
@@ -27,6 +29,13 @@ std::string blas_version(std::size_t number) {
   return std::to_string(number / 10000) + "." + std::to_string(number / 100 % 100) + "." + std::to_string(number % 100);
 }
 
+/// NCCL numbers 2.28.9 as 22809.
+std::string nccl_version() {
+  int number = 0;
+  ncclGetVersion(&number);
+  return std::to_string(number / 10000) + "." + std::to_string(number / 100 % 100) + "." + std::to_string(number % 100);
+}
+
 }  // namespace
 
 FusedCudaBackend::FusedCudaBackend(const ConfigView& config, HostContext& host)
@@ -44,7 +53,10 @@ FusedCudaBackend::FusedCudaBackend(const Settings& settings, ChosenAttention::Lo
       update_(gemm_, scratch_),
       kernels_{&matrix_, &attention_, &norm_, &elementwise_, &loss_, &update_, &random_} {
   synchronous_launches = settings.synchronous;
+  set_poll_hook([](void*) { poll_nccl(); }, nullptr);
 }
+
+FusedCudaBackend::~FusedCudaBackend() { set_poll_hook(nullptr, nullptr); }
 
 std::string FusedCudaBackend::description() const {
   const GpuFacts& gpu = device_.facts();
@@ -55,7 +67,7 @@ std::string FusedCudaBackend::description() const {
     text += ", direct access to " + std::to_string(gpu.peers) + " of " + std::to_string(gpu.count - 1) + " others";
   }
   text += "), CUDA " + cuda_version(gpu.runtime) + " (driver " + cuda_version(gpu.driver) + "), cuBLASLt " +
-          blas_version(cublasLtGetVersion());
+          blas_version(cublasLtGetVersion()) + ", NCCL " + nccl_version();
   if (synchronous_launches) text += ", waiting after every kernel";
   return text;
 }
@@ -71,7 +83,8 @@ Reason FusedCudaBackend::supports(const Precision& precision) const {
 }
 
 std::unique_ptr<Communicator> FusedCudaBackend::wrap(std::unique_ptr<Communicator> communicator) {
-  return communicator;
+  if (communicator->size() > 1) device_.while_waiting(poll_nccl);
+  return std::make_unique<NcclCommunicator>(device_, std::move(communicator));
 }
 
 }  // namespace espalier::kernels_fused::cuda

@@ -45,6 +45,7 @@ class FusedCudaBackend final : public Backend {
   /// @throws DeviceError when there is no GPU.
   /// @param log  gets which attention is used, and why.
   explicit FusedCudaBackend(const Settings& settings, ChosenAttention::Log log = {});
+  ~FusedCudaBackend() override;
 
   std::string description() const override;
   Device& device() override { return device_; }

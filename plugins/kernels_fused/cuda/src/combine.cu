@@ -63,7 +63,7 @@ struct Chunk {
   }
   __device__ __forceinline__ void store(T* to, std::int64_t left, bool aligned) const {
     if (aligned && left >= kElements) {
-      ALIGNED_ACCESS(uint4, to) = *reinterpret_cast<const uint4*>(v);
+      ALIGNED_STORE(uint4, to, *reinterpret_cast<const uint4*>(v));
     } else {
 #pragma unroll
       for (int i = 0; i < kElements; ++i) {

@@ -33,7 +33,7 @@ INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorSuite, ::testing::Values(kNccl));
 INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorTypes,
                          ::testing::Combine(::testing::Values(kNccl),
                                             ::testing::Values(DType::f32, DType::bf16, DType::f16, DType::f64,
-                                                              DType::i32, DType::i64, DType::u8)));
+                                                              DType::u8)));
 
 /// Where the library sums, sums are near those in rank order.
 TEST(Nccl, LibrarySums) {

@@ -67,6 +67,16 @@ std::string text_of(const Signature& s, int rank, int size) {
 Launch::Launch(std::shared_ptr<ncclComm> comm, std::vector<Call> calls)
     : comm_(std::move(comm)), calls_(std::move(calls)), launch_(++launches), index_(comm_->launched++) {}
 
+Launch::~Launch() {
+  if (requests_.empty()) return;
+  struct Left {
+    std::vector<Greeting> mine, theirs;
+    std::vector<Transfer> sent, received;
+  };
+  static std::vector<Left>* const left = new std::vector<Left>;
+  left->push_back({std::move(mine_), std::move(theirs_), std::move(sent_), std::move(received_)});
+}
+
 std::vector<int> Launch::peers() const {
   std::vector<int> all;
   for (int r = 0; r < comm_->size; ++r) {

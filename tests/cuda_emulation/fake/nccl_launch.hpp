@@ -55,6 +55,10 @@ void ring_reduce(const std::vector<const std::byte*>& pieces, ncclDataType_t typ
 class Launch {
  public:
   Launch(std::shared_ptr<ncclComm> comm, std::vector<Call> calls);
+  /// One that failed half way leaves its messages, and their memory, to MPI.
+  ~Launch();
+  Launch(const Launch&) = delete;
+  Launch& operator=(const Launch&) = delete;
   /// @returns whether it is over. @throws std::runtime_error when the ranks do not fit together, or nobody comes.
   bool step();
 

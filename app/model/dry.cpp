@@ -77,12 +77,17 @@ class DryData final : public DataParallel {
   DType working_;
 };
 
+// The families with scratch are asked for that of each call of the walk, so that they have it before the first step.
 class DryMatrix final : public MatrixKernels {
  public:
-  Reason supports(DType) const override { return {}; }
-  std::size_t workspace(const Matmul&) const override { return 0; }
-  void matmul(const Matmul&, Stream&) override {}
+  explicit DryMatrix(const MatrixKernels& real) : real_(real) {}
+  Reason supports(DType working) const override { return real_.supports(working); }
+  std::size_t workspace(const Matmul& shape) const override { return real_.workspace(shape); }
+  void matmul(const Matmul& args, Stream&) override { real_.workspace(args); }
   void column_sum(const View&, const View&, bool, Stream&) override {}
+
+ private:
+  const MatrixKernels& real_;
 };
 
 class DryAttention final : public AttentionKernels {
@@ -91,8 +96,8 @@ class DryAttention final : public AttentionKernels {
   Reason supports(const Attention& shape) const override { return real_.supports(shape); }
   std::size_t saved_bytes(const Attention& shape) const override { return real_.saved_bytes(shape); }
   std::size_t workspace(const Attention& shape) const override { return real_.workspace(shape); }
-  void forward(const Attention&, Stream&) override {}
-  void backward(const AttentionGradient&, Stream&) override {}
+  void forward(const Attention& args, Stream&) override { real_.workspace(args); }
+  void backward(const AttentionGradient& args, Stream&) override { real_.workspace(args.forward); }
 
  private:
   const AttentionKernels& real_;
@@ -100,10 +105,16 @@ class DryAttention final : public AttentionKernels {
 
 class DryNorm final : public NormKernels {
  public:
-  Reason supports(DType, std::int64_t) const override { return {}; }
-  std::size_t workspace(std::int64_t, std::int64_t) const override { return 0; }
-  void forward(const LayerNorm&, Stream&) override {}
-  void backward(const LayerNormGradient&, Stream&) override {}
+  explicit DryNorm(const NormKernels& real) : real_(real) {}
+  Reason supports(DType working, std::int64_t hidden) const override { return real_.supports(working, hidden); }
+  std::size_t workspace(std::int64_t tokens, std::int64_t hidden) const override {
+    return real_.workspace(tokens, hidden);
+  }
+  void forward(const LayerNorm& args, Stream&) override { real_.workspace(args.src.rows, args.src.cols); }
+  void backward(const LayerNormGradient& args, Stream&) override { real_.workspace(args.src.rows, args.src.cols); }
+
+ private:
+  const NormKernels& real_;
 };
 
 class DryElementwise final : public ElementwiseKernels {
@@ -134,7 +145,11 @@ class DryLoss final : public LossKernels {
 
 struct DryRun::Parts {
   Parts(const ModelContext& real, std::span<const LocalParameter> parameters)
-      : tensor(*real.tensor), data(parameters, real.working), attention(*real.kernels.attention) {}
+      : tensor(*real.tensor),
+        data(parameters, real.working),
+        matrix(*real.kernels.matrix),
+        attention(*real.kernels.attention),
+        norm(*real.kernels.norm) {}
   DryDevice device;
   DryTensor tensor;
   DryData data;

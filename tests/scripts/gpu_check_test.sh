@@ -26,6 +26,8 @@ for part in 'training, CPU and CUDA' 'attention, auto and own' 'bloom-560m, own 
   grep -qF "| $part | passed |" "$folder/tiny/report.md" || fail "\"$part\" has not passed: $(cat "$folder/tiny/report.md")"
 done
 grep -qF '| attention of auto | said | attention: own softmax' "$folder/tiny/report.md" || fail "how attention went is not told"
+! grep -qF '| kernels against FP64 | passed |' "$folder/tiny/report.md" || [ -e /dev/nvidia0 ] ||
+  fail "the suite for a real GPU says that it passed without one"
 python3 - "$folder/tiny/report.json" <<'PYTHON'
 import json, sys
 report = json.load(open(sys.argv[1]))

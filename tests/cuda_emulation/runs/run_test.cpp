@@ -21,11 +21,10 @@ TEST(EmulatedCudaRuns, Fp16SkipsTheSameSteps) {
   });
 }
 
-/// The optimizer of examples/plugins, which knows nothing of CUDA.
+/// The optimizer of examples/plugins, with BF16 weights, which knows nothing of CUDA.
 TEST(EmulatedCudaRuns, LionFromOutside) {
-  expect_cuda_as_cpu("cuda_lion", kSteps, kOrders, kFp32, [](TrainerJob& job) {
-    job.set("optimizer.plugin", "\"optim_lion\"").set("train.lr", "3e-4");
-  });
+  expect_cuda_as_cpu("cuda_lion", kSteps, kOrders, kHalf,
+                     [](TrainerJob& job) { job.set("optimizer.plugin", "\"optim_lion\"").set("train.lr", "3e-4"); });
 }
 
 TEST(EmulatedCudaRuns, DropoutRecomputationEvaluation) {

@@ -24,6 +24,7 @@ case $name in
     for file in config_check config_default config_value config_view interfaces shape; do
       sources+=("$source/core/src/base/$file.cpp")
     done
+    sources+=("$source/core/src/device/memory.cpp")  # of Device, whose virtual functions interfaces.cpp names
     sources+=("$source"/app/train/{batch,rate}_schedule.cpp "$source/app/model/parameters.cpp")
     sources+=("$source"/app/text/{completions_dataset,json_text,utf8}.cpp)  # for the options of a built-in dataset
     libraries=(-lfmt -ltomlplusplus)

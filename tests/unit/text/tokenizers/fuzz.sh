@@ -7,7 +7,8 @@ mkdir -p "$work/corpus"
 here=$source/tests/unit/text/tokenizers
 fixtures=$source/tests/fixtures/model/tokenizer
 flags=(-std=c++20 -O1 -g1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -I"$source/app" -I"$source/core/include" -I"$generated")
-sources=("$here/fuzz_tokenizer.cpp" "$source/app/text/utf8.cpp" "$source/core/src/base/error.cpp" "$source/core/src/base/interfaces.cpp")
+sources=("$here/fuzz_tokenizer.cpp" "$source/app/text/utf8.cpp" "$source/core/src/base/error.cpp" "$source/core/src/base/interfaces.cpp"
+  "$source/core/src/device/memory.cpp")
 for name in added_tokens bpe byte_symbols content huggingface_tokenizer normalizer pattern pretokenizer tokenizer_file translate_pattern \
   unicode_classes word_cache; do
   sources+=("$source/app/text/tokenizers/$name.cpp")

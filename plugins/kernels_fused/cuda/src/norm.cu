@@ -109,10 +109,10 @@ __global__ void __launch_bounds__(kThreads == 32 ? kRowsOfWarps * 32 : kThreads)
   src.each([&](const Pack<T>& x, std::int64_t column, std::int64_t left) {
     const Pack<T> weight = load_pack(args.weight + column, left, args.aligned);
     const Pack<T> bias = load_pack(args.bias + column, left, args.aligned);
-    Pack<T> y;
+    float y[kPack<T>];
 #pragma unroll
-    for (int k = 0; k < kPack<T>; ++k) y.set(k, (x[k] - mean) * rstd * weight[k] + bias[k]);
-    store_pack(dst + column, y, left, args.aligned);
+    for (int k = 0; k < kPack<T>; ++k) y[k] = (x[k] - mean) * rstd * weight[k] + bias[k];
+    store_pack(dst + column, Pack<T>::of(y), left, args.aligned);
   });
 }
 
@@ -161,10 +161,7 @@ __global__ void __launch_bounds__(kThreads == 32 ? kRowsOfWarps * 32 : kThreads)
 #pragma unroll
       for (int k = 0; k < kPack<T>; ++k) dx[k] += residual[k];
     }
-    Pack<T> result;
-#pragma unroll
-    for (int k = 0; k < kPack<T>; ++k) result.set(k, dx[k]);
-    store_pack(args.grad_src + row * args.grad_src_stride + column, result, left, args.aligned);
+    store_pack(args.grad_src + row * args.grad_src_stride + column, Pack<T>::of(dx), left, args.aligned);
   });
 }
 

@@ -137,6 +137,13 @@ TEST(Emulator, RuntimeDecidesWhenLaunchesRun) {
   cuda_emulation::set_runtime(nullptr);
 }
 
+#ifdef __SANITIZE_ADDRESS__
+TEST(EmulatorDeathTest, GlobalOverrunIsSeenByTheSanitizer) {
+  std::vector<float> one_too_few(255);
+  EXPECT_DEATH(launch_faulty(Fault::none, one_too_few.data()), "heap-buffer-overflow(.|\n)*faulty_kernels.cu");
+}
+#endif
+
 TEST(Emulator, RacesCanBeLeftUnwatched) {
   options() = {Order::forward, 1, false};
   std::vector<float> out(256);

@@ -28,6 +28,23 @@ std::string triple(unsigned x, unsigned y, unsigned z) {
   return "(" + std::to_string(x) + "," + std::to_string(y) + "," + std::to_string(z) + ")";
 }
 
+/// Remembers where a thread's stack lies.
+class StackOfThread {
+ public:
+  explicit StackOfThread(Thread& thread) : thread_(&thread) {}
+  boost::context::stack_context allocate() {
+    const boost::context::stack_context stack = memory_.allocate();
+    thread_->stack = static_cast<std::byte*>(stack.sp) - stack.size;
+    thread_->stack_bytes = stack.size;
+    return stack;
+  }
+  void deallocate(boost::context::stack_context& stack) { memory_.deallocate(stack); }
+
+ private:
+  Thread* thread_;
+  boost::context::protected_fixedsize_stack memory_{kStackBytes};
+};
+
 }  // namespace
 
 ThreadState* current = nullptr;
@@ -81,22 +98,21 @@ void Engine::make_fibers(unsigned count) {
   discard_fibers();
   threads_.resize(count);  // fibers point to their threads: never grown in place
   for (Thread& thread : threads_) {
-    thread.fiber =
-        boost::context::fiber(std::allocator_arg, boost::context::protected_fixedsize_stack(kStackBytes),
-                              [this, &thread](boost::context::fiber&& scheduler) {
-                                scheduler_ = std::move(scheduler);
+    thread.fiber = boost::context::fiber(
+        std::allocator_arg, StackOfThread(thread), [this, &thread](boost::context::fiber&& scheduler) {
+          scheduler_ = std::move(scheduler);
 #ifdef __SANITIZE_ADDRESS__
-                                __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack_, &scheduler_stack_bytes_);
+          __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack_, &scheduler_stack_bytes_);
 #endif
-                                while (!discarding_) {
-                                  run_fiber(thread);
-                                  yield(thread);
-                                }
+          while (!discarding_) {
+            run_fiber(thread);
+            yield(thread);
+          }
 #ifdef __SANITIZE_ADDRESS__
-                                __sanitizer_start_switch_fiber(nullptr, scheduler_stack_, scheduler_stack_bytes_);
+          __sanitizer_start_switch_fiber(nullptr, scheduler_stack_, scheduler_stack_bytes_);
 #endif
-                                return std::move(scheduler_);
-                              });
+          return std::move(scheduler_);
+        });
   }
 }
 
@@ -163,7 +179,7 @@ void Engine::resume(Thread& thread) {
 #endif
   thread.fiber = std::move(thread.fiber).resume();
 #ifdef __SANITIZE_ADDRESS__
-  __sanitizer_finish_switch_fiber(scheduler_fake_stack_, &thread.stack, &thread.stack_bytes);
+  __sanitizer_finish_switch_fiber(scheduler_fake_stack_, nullptr, nullptr);
 #endif
 }
 

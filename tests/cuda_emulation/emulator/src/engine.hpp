@@ -11,6 +11,9 @@
 
 namespace cuda_emulation {
 
+/// "file:line"
+std::string place(Location at);
+
 enum class Status : std::uint8_t { ready, barrier, collective, done };
 
 struct Thread : ThreadState {

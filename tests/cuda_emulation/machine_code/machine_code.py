@@ -35,7 +35,7 @@ NARROW = (
     (r"verdict_kernel$|add_partial_kernel$", "rw", "a few numbers in all"),
 )
 # Kernels that read or write FP32 beside a 16-bit type, without saying so in their name. A pack is 16 bytes of the wider one.
-MIXED = r"row_tiles_kernel<Gradient<|softmax_(forward|backward)_kernel<"
+MIXED = r"gradient_kernel<|softmax_(forward|backward)_kernel<"
 
 
 def disassembler(folder):

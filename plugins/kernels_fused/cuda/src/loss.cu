@@ -101,39 +101,72 @@ __global__ void __launch_bounds__(kTileThreads) loss_kernel(const float* sum_exp
   if (t < n) loss[t] = targets[t] < 0 ? 0.0f : logf(sum_exp[t]) - target_logit[t];
 }
 
-/// Gradient of the logits. Each element depends on its own logit and the row's few numbers.
+/// Where the gradient goes.
 template <class T>
 struct Gradient {
-  static constexpr int kWidth = kPackColumns<float, T>;
-  using Values = Pack<float, kWidth>;
-  struct Nothing {};
-  Logits logits;
-  const float* row_max;
-  const float* sum_exp;
-  Targets targets;
-  float scale;
-  T* grad;
-  std::int64_t grad_stride;
-
-  __device__ Nothing column(std::int64_t, int, bool) const { return {}; }
-  __device__ Values load(std::int64_t t, std::int64_t c, int n, bool aligned) const {
-    return load_pack<float, kWidth>(logits.row(t) + c, n, aligned);
-  }
-  __device__ void store(std::int64_t t, std::int64_t c, int n, bool aligned, Nothing, const Values& x) const {
-    const std::int64_t behind = targets.column(t) - c, left = targets.ids[t] < 0 ? 0 : logits.valid - c;
-    const int target = behind >= 0 && behind < kWidth ? static_cast<int>(behind) : -1;
-    const int real = left < kWidth ? static_cast<int>(left) : kWidth;
-    const float most = row_max[t], by = 1.0f / sum_exp[t];
-    float values[kWidth];
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      const float probability = expf(x[i] - most) * by;
-      const float value = (i == target ? probability - 1.0f : probability) * scale;
-      values[i] = i < real ? value : 0.0f;
-    }
-    store_pack(grad + t * grad_stride + c, Pack<T, kWidth>::of(values), n, aligned);
-  }
+  T* data;
+  std::int64_t stride;
+  std::int64_t cols;
+  unsigned pieces;  ///< blocks of a row
+  bool aligned;     ///< packs of logits and gradient may be moved by one access
 };
+
+constexpr int kGradientWidth = 4;                             ///< columns of a pack
+constexpr int kGradientStep = kTileThreads * kGradientWidth;  ///< from a thread's pack to its next
+constexpr int kGradientPiece = kGradientStep * kAhead;        ///< columns of one block
+
+/// grad = e^(x − most) · scale / total, less `scale` at the target. The quick exponential is good to a few units of the
+/// last place of a probability.
+template <class T>
+__global__ void __launch_bounds__(kTileThreads)
+    gradient_kernel(Logits logits, const float* row_max, const float* sum_exp, Targets targets, float scale,
+                    Gradient<T> grad) {
+  const std::int64_t t = blockIdx.x / grad.pieces;
+  const std::int64_t begin = std::int64_t{blockIdx.x % grad.pieces} * kGradientPiece;
+  const std::int64_t c = begin + threadIdx.x * kGradientWidth;
+  const std::int64_t real = targets.ids[t] < 0 ? 0 : logits.valid;
+  const float most = row_max[t], by = scale / sum_exp[t];
+  const float* row = logits.row(t);
+  T* to = grad.data + t * grad.stride;
+  // Of the target from the thread's first column; far away when the block does not have it.
+  const std::int64_t behind = targets.column(t) - begin;
+  const bool here = behind >= 0 && behind < kGradientPiece;
+  const int target = here ? static_cast<int>(behind) - static_cast<int>(threadIdx.x) * kGradientWidth : -1;
+  const auto less_target = [&](float(&values)[kGradientWidth], int k) {
+    if (!here) return;
+#pragma unroll
+    for (int i = 0; i < kGradientWidth; ++i) {
+      if (target == k * kGradientStep + i) values[i] -= scale;
+    }
+  };
+  if (grad.aligned && begin + kGradientPiece <= real) {
+    Pack<float, kGradientWidth> packs[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      packs[k] = load_pack<float, kGradientWidth>(row + c + k * kGradientStep, kGradientWidth, true);
+    }
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      float values[kGradientWidth];
+#pragma unroll
+      for (int i = 0; i < kGradientWidth; ++i) values[i] = __expf(packs[k][i] - most) * by;
+      less_target(values, k);
+      store_pack(to + c + k * kGradientStep, Pack<T, kGradientWidth>::of(values), kGradientWidth, true);
+    }
+    return;
+  }
+#pragma unroll 1
+  for (int k = 0; k < kAhead; ++k) {
+    const std::int64_t at = c + k * kGradientStep;
+    if (at >= grad.cols) return;
+    const auto pack = load_pack<float, kGradientWidth>(row + at, real - at, grad.aligned);
+    float values[kGradientWidth];
+#pragma unroll
+    for (int i = 0; i < kGradientWidth; ++i) values[i] = at + i < real ? __expf(pack[i] - most) * by : 0.0f;
+    if (real > 0) less_target(values, k);
+    store_pack(to + at, Pack<T, kGradientWidth>::of(values), grad.cols - at, grad.aligned);
+  }
+}
 
 constexpr int kSumThreads = 256;
 
@@ -223,15 +256,12 @@ void CudaLoss::gradient(const View& logits, std::int64_t valid, const View& row_
   ESPALIER_ASSERT(grad.rows == logits.rows && grad.cols == logits.cols);
   with_element(grad.dtype, [&](auto type) {
     using T = decltype(type);
-    const Gradient<T> operation{logits_of(logits, valid),
-                                row_max.as<const float>(),
-                                sum_exp.as<const float>(),
-                                {targets.as<const std::int32_t>(), first_id},
-                                scale,
-                                grad.as<T>(),
-                                grad.row_stride};
-    launch_rows("loss_gradient", operation,
-                RowTiles(grad.rows, grad.cols, Gradient<T>::kWidth, aligned_rows(logits, grad)), handle(stream));
+    const auto pieces = static_cast<unsigned>((grad.cols + kGradientPiece - 1) / kGradientPiece);
+    ESPALIER_ASSERT(grad.rows * pieces < std::int64_t{1} << 31);
+    const Gradient<T> to{grad.as<T>(), grad.row_stride, grad.cols, pieces, aligned_rows(logits, grad)};
+    launch("loss_gradient", gradient_kernel<T>, dim3(static_cast<unsigned>(grad.rows) * pieces), dim3(kTileThreads), 0,
+           handle(stream), logits_of(logits, valid), row_max.as<const float>(), sum_exp.as<const float>(),
+           Targets{targets.as<const std::int32_t>(), first_id}, scale, to);
   });
 }
 

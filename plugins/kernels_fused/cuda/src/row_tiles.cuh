@@ -37,6 +37,8 @@ struct RowTiles {
     column_tiles = static_cast<unsigned>((packs + across - 1) / across);
   }
 
+  /// Rows with all columns.
+  __host__ __device__ std::int64_t whole_rows() const { return last_cols == cols ? rows : rows - 1; }
   int rows_a_tile() const { return (kTileThreads >> across_bits) * kTileRows; }
   unsigned tiles() const {
     const std::int64_t count = (rows + rows_a_tile() - 1) / rows_a_tile() * column_tiles;
@@ -57,25 +59,27 @@ __global__ void __launch_bounds__(kTileThreads) row_tiles_kernel(Operation opera
   const std::int64_t c = (std::int64_t{column_tile} * across + (threadIdx.x & (across - 1))) * kWidth;
   if (c >= tiles.cols) return;
   const int below = kTileThreads >> tiles.across_bits;
-  const std::int64_t first = std::int64_t{row_tile} * (below * kTileRows) + (threadIdx.x >> tiles.across_bits);
-  const auto width_at = [&](std::int64_t row) {
-    const std::int64_t end = row + 1 < tiles.rows ? tiles.cols : row < tiles.rows ? tiles.last_cols : 0;
-    return end - c >= kWidth ? kWidth : end > c ? static_cast<int>(end - c) : 0;
-  };
-  const auto column =
-      operation.column(c, tiles.cols - c < kWidth ? static_cast<int>(tiles.cols - c) : kWidth, tiles.aligned);
-  decltype(operation.load(first, c, kWidth, tiles.aligned)) items[kTileRows];
+  const std::int64_t top = std::int64_t{row_tile} * (below * kTileRows);
+  const std::int64_t first = top + (threadIdx.x >> tiles.across_bits);
+  if (tiles.aligned && c + kWidth <= tiles.cols && top + below * kTileRows <= tiles.whole_rows()) {
+    // Nearly always: without a question about any element.
+    const auto column = operation.column(c, kWidth, true);
+    decltype(operation.load(first, c, kWidth, true)) items[kTileRows];
 #pragma unroll
-  for (int k = 0; k < kTileRows; ++k) {
-    const std::int64_t row = first + k * below;
-    const int n = width_at(row);
-    if (n > 0) items[k] = operation.load(row, c, n, tiles.aligned);
+    for (int k = 0; k < kTileRows; ++k) items[k] = operation.load(first + k * below, c, kWidth, true);
+#pragma unroll
+    for (int k = 0; k < kTileRows; ++k) operation.store(first + k * below, c, kWidth, true, column, items[k]);
+    return;
   }
-#pragma unroll
+  const auto left = [c](std::int64_t cols) { return cols - c < kWidth ? static_cast<int>(cols - c) : kWidth; };
+  const auto column = operation.column(c, left(tiles.cols), tiles.aligned);
+#pragma unroll 1
   for (int k = 0; k < kTileRows; ++k) {
     const std::int64_t row = first + k * below;
-    const int n = width_at(row);
-    if (n > 0) operation.store(row, c, n, tiles.aligned, column, items[k]);
+    if (row >= tiles.rows) break;
+    const int n = left(row + 1 < tiles.rows ? tiles.cols : tiles.last_cols);
+    if (n <= 0) break;
+    operation.store(row, c, n, tiles.aligned, column, operation.load(row, c, n, tiles.aligned));
   }
 }
 

@@ -84,6 +84,25 @@ TEST(Loader, EveryRankDoesAsManyStepsWhereverItStarts) {
   }
 }
 
+// C12: 12 samples on 4 ranks, stopped and taken up within the epoch: each sample once, whichever step the stop
+// followed.
+TEST(Loader, AStopWithinAnEpochRepeatsNothingOnAnyRank) {
+  const Counting dataset;
+  for (const std::int64_t stop : {0, 4, 8, 12}) {
+    std::vector<std::int64_t> seen;
+    for (int rank = 0; rank < 4; ++rank) {
+      for (const auto& [begin, end] : {std::pair{std::int64_t{0}, stop}, {stop, std::int64_t{12}}}) {
+        for (const auto& step : samples_of(dataset, 4, 1, 4, rank, end, begin)) {
+          EXPECT_EQ(step.size(), 1U);
+          seen.insert(seen.end(), step.begin(), step.end());
+        }
+      }
+    }
+    std::sort(seen.begin(), seen.end());
+    EXPECT_EQ(seen, (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})) << "stopped at " << stop;
+  }
+}
+
 TEST(Loader, TheSamplesOfAStepDoNotDependOnTheRanks) {
   const Counting dataset;
   for (const auto& [micro, data] : {std::pair{12, 1}, {1, 1}, {2, 3}, {1, 12}, {3, 4}}) {
@@ -134,7 +153,7 @@ TEST(Loader, WhatReadingThrowsComesOutWhereTheBatchIsTaken) {
   Loader loader(dataset, 0, schedule_for(4, 4, 1), facts_for(1, 0), 40, 0);
   EXPECT_NO_THROW(loader.next());
   EXPECT_THROW(loader.next(), IoError);
-  const Counting wide;
+  const Counting wide;  // T06: between the tokenizer's ids and the rows of the embedding, too
   Loader refusing(wide, 0, schedule_for(4, 4, 1), facts_for(1, 0), 2000, kVocab - 3);
   EXPECT_THROW(refusing.next(), IoError) << "an id outside the vocabulary";
 }

@@ -211,10 +211,10 @@ void CudaDevice::fill_zero(const View& view, Stream& stream) {
 // Work that waits for another rank may wait for ever: where there are other ranks the host asks how they are meanwhile.
 void CudaDevice::wait(Stream& stream) {
   cudaError_t status = poll_ == nullptr ? cudaStreamSynchronize(handle(stream)) : cudaStreamQuery(handle(stream));
-  while (status == cudaErrorNotReady) {
+  for (int turns = 1; status == cudaErrorNotReady; ++turns) {
     cudaGetLastError();  // it is no error, but stays behind as one
     poll_();
-    sched_yield();
+    if (turns % 16 == 0) sched_yield();  // to whoever else has work on this core
     status = cudaStreamQuery(handle(stream));
   }
   check(status, "waiting for a stream");

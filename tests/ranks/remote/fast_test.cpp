@@ -17,7 +17,13 @@ TEST(Remote, OneRankOfEachOptimizer) {
 
 TEST(Remote, TensorAndZero2) { expect_remote_equal("remote_tensor", 2, both(zero(2, 2), tensor(2)), run_through); }
 
-TEST(Remote, Zero3) { expect_remote_equal("remote_zero_3", 2, zero(3), run_through); }
+TEST(Remote, DataRanks) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    // Enough layers that the slots of stage 3 are used again while work on them may still be queued.
+    const Change layers = key("model.layers", stage == 3 ? "5" : "2");
+    expect_remote_equal("remote_data_" + std::to_string(stage), 2, both(zero(stage), layers), run_through);
+  }
+}
 
 TEST(Remote, Pipeline) { expect_remote_equal("remote_pipeline", 2, both(zero(1, 2), pipeline("1f1b")), run_through); }
 

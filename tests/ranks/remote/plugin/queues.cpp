@@ -11,7 +11,8 @@ namespace espalier::remote {
 namespace {
 
 constexpr auto kPatience = std::chrono::seconds(40);
-constexpr std::uint64_t kTurnsOfAnOrder = 24;
+constexpr int kItemsOfAnOrder = 24;
+constexpr int kStubborn = 60;
 
 /// For a lifetime true, false again at its end.
 class Flag {
@@ -44,11 +45,13 @@ std::size_t Queues::waiting() const {
   return sum;
 }
 
-/// Odd seeds hold an order of preference for some turns, so that one queue runs far ahead of another; even ones draw
-/// anew for each item.
+/// Odd seeds hold an order of preference for some items, and wait a while for the network rather than try another
+/// queue, so that one queue runs far ahead of the others; even ones draw anew for each item.
 Outcome Queues::run_one() {
-  if (seed_ % 2 == 0 || turns_++ % kTurnsOfAnOrder == 0) {
+  if (seed_ % 2 == 0 || items_ == 0) {
     for (Queue& queue : queues_) queue.priority = random_();
+    items_ = kItemsOfAnOrder;
+    stubborn_ = seed_ % 2 == 0 ? 0 : kStubborn;
   }
   order_.clear();
   for (std::size_t q = 0; q < queues_.size(); ++q) {
@@ -63,9 +66,14 @@ Outcome Queues::run_one() {
     const Outcome outcome = queues_[q].items.front().item();
     if (outcome == Outcome::done) {
       queues_[q].items.pop_front();
+      items_ -= 1;
       return outcome;
     }
     if (outcome == Outcome::waits_for_network) best = outcome;
+    if (outcome == Outcome::waits_for_network && stubborn_ > 0) {
+      stubborn_ -= 1;
+      return outcome;
+    }
   }
   return best;
 }

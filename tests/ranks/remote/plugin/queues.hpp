@@ -64,7 +64,8 @@ class Queues {
   std::mt19937_64 random_;
   std::vector<Queue> queues_;
   std::vector<std::size_t> order_;
-  std::uint64_t turns_ = 0;
+  int items_ = 0;     // that the present order is still good for
+  int stubborn_ = 0;  // times to wait for the network yet
   bool running_ = false;
 };
 

@@ -57,6 +57,7 @@ RecipeRequest SavedModel::open(const Request& request, const Communicator& group
     if (!found.note.empty()) log(LogLevel::warning, "checkpoint", found.note);
     reader_ = std::make_unique<CheckpointReader>(found.path);
     recipe.file = (reader_->folder() / "recipe.toml").string();
+    recipe.saved = true;
     grid = reader_->manifest().grid;
   }
   recipe.any_replicas = request.any_world;

@@ -1,5 +1,6 @@
 #include "config/load.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -62,6 +63,31 @@ bool check_override(const std::string& family, const std::string& provider, Tabl
   }
 }
 
+const ConfigTable* backend_of(const ConfigTable& root) {
+  const ConfigValue* value = root.find("backend");
+  const auto* table = value == nullptr ? nullptr : std::get_if<std::shared_ptr<ConfigTable>>(&value->data);
+  return table == nullptr ? nullptr : table->get();
+}
+
+/// Takes a saved recipe's options of [backend] out of `root` where the command line names another plugin or device.
+void forget_other_backend(const RecipeRequest& request, ConfigTable& root) {
+  std::vector<ConfigProblem> ignored;  // they are in `root`'s list already
+  const ConfigTable before = read_sources(request.file, request.text, {}, "", ignored);
+  const ConfigTable* saved = backend_of(before);
+  if (saved == nullptr || backend_of(root) == nullptr) return;
+  ConfigTable& now = *std::get<std::shared_ptr<ConfigTable>>(root.values.find("backend")->second.data);
+  const auto differs = [&](std::string_view key) {
+    const ConfigValue *a = saved->find(key), *b = now.find(key);
+    return a != nullptr && b != nullptr && a->to_text() != b->to_text();
+  };
+  if (!differs("plugin") && !differs("device")) return;
+  const std::span<const OptionSpec> kept = section("backend").keys;
+  std::erase_if(now.values, [&](const auto& entry) {
+    return entry.second.source.origin != "--set" &&
+           std::ranges::none_of(kept, [&](const OptionSpec& spec) { return entry.first == spec.name; });
+  });
+}
+
 }  // namespace
 
 bool is_built_in(const PluginChoice& choice) {
@@ -80,6 +106,7 @@ Recipe load_recipe(const RecipeRequest& request, const OptionsOf& options_of) {
   ConfigTable root = read_sources(request.file, request.text, request.overrides, request.environment, problems);
   // A file that is no TOML would only report everything in it as missing.
   throw_if_any(problems);
+  if (request.saved) forget_other_backend(request, root);
 
   Tables tables(std::move(root), problems);
   Recipe recipe;

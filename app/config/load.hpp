@@ -20,6 +20,9 @@ struct RecipeRequest {
   /// Nothing is trained: the batch sizes need not divide by the replicas of this world, and where the recipe of a run on fewer
   /// ranks has no plugin for a size, the one that comes with the program is taken.
   bool any_replicas = false;
+  /// The file is the effective recipe of a run, which has every option written out: where `overrides` name another backend or
+  /// device, those of the run's own backend are left out.
+  bool saved = false;
   std::string text = {};  ///< TOML instead of what the file has, which is then only a name for messages
 };
 

@@ -12,6 +12,10 @@ class OverriddenBackend final : public Backend {
         throw ConfigError("backend.overrides." + family + ": a provider for the CPU cannot work on the memory of " +
                           std::string(base_->device().name()));
       }
+      if (!provider->device().host_accessible()) {
+        throw ConfigError("backend.overrides." + family + ": " + provider->description() +
+                          " works on memory of its own, where the other families' results are not");
+      }
       const KernelSet& other = provider->kernels();
       if (family == "matrix") kernels_.matrix = other.matrix;
       else if (family == "attention") kernels_.attention = other.attention;

@@ -48,7 +48,7 @@ void Session::make_backend(PluginHost& host) {
   std::map<std::string, Owned<Backend>> overrides;
   for (const auto& [family, provider] : recipe_.backend.overrides) {
     PluginChoice choice = recipe_.backend.choice;
-    if (provider != choice.plugin) choice.options = {};  // another provider: its own defaults
+    if (provider != choice.plugin || choice.device != "cpu") choice.options = {};  // another provider: its own defaults
     choice.plugin = provider;
     choice.device = "cpu";
     std::vector<ConfigProblem> problems;

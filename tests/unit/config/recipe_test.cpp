@@ -225,6 +225,31 @@ TEST_F(RecipeTest, TheEffectiveRecipeReproducesTheRun) {
   EXPECT_EQ(second.data_parallel.choice.options.find("stage")->to_text(), "1");
 }
 
+// An effective recipe names every option of its backend: they must not stand in the way of another backend.
+TEST_F(RecipeTest, AnotherBackendLeavesOutTheSavedOptions) {
+  RecipeRequest request;
+  request.file = small("[backend]\nplugin = \"fused\"\ndevice = \"cuda\"\ntf32 = true\n");
+  request.saved = true;
+  const OptionSpec specs[] = {{"tf32", OptionType::boolean, "false", ""}, {"threads", OptionType::integer, "1", ""}};
+  const auto backend = [&](std::vector<std::string> overrides) {
+    request.overrides = std::move(overrides);
+    return load_recipe(request,
+                       [&](const PluginChoice& choice, const auto&) {
+                         const std::span<const OptionSpec> all(specs);
+                         if (choice.kind != std::string_view("backend")) return test_options(choice, {});
+                         return choice.device == "cuda" ? all.first(1) : all.last(1);
+                       })
+        .backend.choice.options;
+  };
+  EXPECT_EQ(backend({}).find("tf32")->to_text(), "true");
+  EXPECT_EQ(backend({"backend.device=cuda"}).find("tf32")->to_text(), "true") << "the same backend";
+  EXPECT_EQ(backend({"backend.device=cpu"}).find("tf32"), nullptr);
+  EXPECT_EQ(backend({"backend.device=cpu", "backend.threads=3"}).find("threads")->to_text(), "3");
+  EXPECT_THROW(backend({"backend.device=cpu", "backend.tf32=true"}), ConfigError) << "asked for";
+  request.saved = false;
+  EXPECT_THROW(backend({"backend.device=cpu"}), ConfigError) << "somebody wrote it there";
+}
+
 TEST_F(RecipeTest, TrainItersBecomeSamples) {
   const std::string file =
       folder_.write("iters.toml",

@@ -51,6 +51,21 @@ TEST_P(ElementwiseSchedules, ResidualAddsWithAndWithoutDropout) {
   });
 }
 
+TEST_P(ElementwiseSchedules, DropoutByTokenNumbers) {  // the kernel divides by multiplying
+  for (const std::int64_t seq : {1, 2, 3, 7, 2048, 2049, 2000000011}) {
+    for (const std::int64_t first_token : {std::int64_t{0}, seq - 1, (std::int64_t{3} << 40) + 5}) {
+      SCOPED_TRACE(std::to_string(seq) + " tokens a sample, from " + std::to_string(first_token));
+      const Dropout dropout{.p = 0.5f, .key = {1, 2}, .first_sample = 9, .first_token = first_token, .seq = seq};
+      expect_reference([&](Backend& backend) {
+        Operand grad(backend, dtype(), 130, 4);
+        grad.random(4);
+        backend.kernels().elementwise->dropout_backward(grad, dropout, grad, stream(backend));
+        return grad.read();
+      });
+    }
+  }
+}
+
 TEST_P(ElementwiseSchedules, AddAndScale) {
   for_shapes([&](std::int64_t rows, std::int64_t cols, Placement placement) {
     for (const DType other : {DType::f32, DType::bf16, DType::f16}) {

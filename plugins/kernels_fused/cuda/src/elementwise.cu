@@ -122,22 +122,55 @@ struct BiasGeluBackward {
   }
 };
 
-/// What is kept of a row's elements, and by how much that is multiplied; no dropout keeps all as it is.
+/// Division by a number known at the launch, of numbers below 2^31: exact, as the error of the factor stays below 1 /
+/// divisor.
+struct Divisor {
+  std::uint32_t divisor, factor;
+  unsigned shift = 31;
+
+  explicit Divisor(std::int64_t by) : divisor(static_cast<std::uint32_t>(by)) {
+    while ((std::uint64_t{1} << (shift - 31)) < divisor) ++shift;
+    factor = static_cast<std::uint32_t>(((std::uint64_t{1} << shift) + divisor - 1) / divisor);
+  }
+  __device__ std::uint32_t quotient(std::uint32_t x) const {
+    return static_cast<std::uint32_t>(std::uint64_t{x} * factor >> shift);
+  }
+};
+
+/// What is kept of a row's elements, and by how much that is multiplied; no dropout keeps all as it is. Random words as
+/// Dropout::hidden_block() gives them, its division made cheap: whole samples are taken off the first token beforehand.
 template <bool kActive>
 struct Mask {
-  Dropout dropout;
+  PhiloxKey key;
   std::uint32_t threshold;
   float factor;
+  std::int64_t first_sample;
+  std::uint32_t first_token;
+  Divisor seq;
 
-  explicit Mask(const Dropout& asked) : dropout(asked), threshold(asked.threshold()), factor(asked.scale()) {}
+  Mask(const Dropout& dropout, std::int64_t rows)
+      : key(dropout.key),
+        threshold(dropout.threshold()),
+        factor(dropout.scale()),
+        first_sample(dropout.first_sample + dropout.first_token / dropout.seq),
+        first_token(static_cast<std::uint32_t>(dropout.first_token % dropout.seq)),
+        seq(dropout.seq) {
+    ESPALIER_ASSERT(dropout.seq + rows < std::int64_t{1} << 31);
+  }
 
   /// Drops among kWidth values from column c on, a multiple of 4: one block of random words for four of them.
   template <int kWidth>
   __device__ void apply(std::int64_t row, std::int64_t c, float (&values)[kWidth]) const {
     if constexpr (kActive) {
+      const std::uint32_t flat = first_token + static_cast<std::uint32_t>(row);
+      const std::uint32_t samples = seq.quotient(flat);
+      const std::uint32_t token = flat - samples * seq.divisor;
+      const auto sample = static_cast<std::uint64_t>(first_sample + samples);
 #pragma unroll
       for (int first = 0; first < kWidth; first += 4) {
-        const PhiloxCounter words = dropout.hidden_block(row, c + first);
+        const PhiloxCounter words =
+            philox(key, {static_cast<std::uint32_t>((c + first) / 4), token, static_cast<std::uint32_t>(sample),
+                         static_cast<std::uint32_t>(sample >> 32)});
 #pragma unroll
         for (int i = 0; i < 4; ++i) values[first + i] = words[i] >= threshold ? values[first + i] * factor : 0.0f;
       }
@@ -269,7 +302,7 @@ void add_dropped(const View& src, const View& bias, const View& residual, const 
     using T = decltype(type);
     using Operation = BiasDropoutAdd<T, kActive>;
     const Operation operation{rows_of<const T>(src), bias_of<T>(bias), rows_of<const T>(residual),
-                              Mask<kActive>(dropout), rows_of<T>(dst)};
+                              Mask<kActive>(dropout, src.rows), rows_of<T>(dst)};
     const RowTiles tiles(src.rows, src.cols, Operation::kWidth, aligned_rows(src, bias, residual, dst));
     launch_rows("bias_dropout_add", operation, tiles, stream);
   });
@@ -326,7 +359,7 @@ void CudaElementwise::dropout_backward(const View& grad_dst, const Dropout& drop
   with_element(grad_dst.dtype, [&](auto type) {
     using T = decltype(type);
     using Operation = DropoutBackward<T>;
-    const Operation operation{rows_of<const T>(grad_dst), Mask<true>(dropout), rows_of<T>(grad_src)};
+    const Operation operation{rows_of<const T>(grad_dst), Mask<true>(dropout, grad_dst.rows), rows_of<T>(grad_src)};
     const RowTiles tiles(grad_dst.rows, grad_dst.cols, Operation::kWidth, aligned_rows(grad_dst, grad_src));
     launch_rows("dropout_backward", operation, tiles, handle(stream));
   });

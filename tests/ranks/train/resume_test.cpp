@@ -56,19 +56,25 @@ TEST(Resume, BatchRampGoesOnAtItsSample) {
   EXPECT_EQ(steps[25].at("samples"), 256);
 }
 
+/// A dataset of `count` samples that differ, as 18 bytes and their end each. @return its prefix.
+std::string samples_in(const std::filesystem::path& folder, int count) {
+  const auto text = folder / "text.txt";
+  {
+    std::ofstream out(text);
+    for (int line = 0; line < count; ++line) out << "sample number " << line << (line < 10 ? " " : "") << ".\n";
+  }
+  const std::string prefix = (folder / "set").string();
+  const Ended made = run_command({TRAINER_EXE, "preprocess", "--output", prefix, "--input", text.string()}, {},
+                                 folder / "preprocess.txt", 30);
+  EXPECT_EQ(made.code, 0) << made.output;
+  return prefix;
+}
+
 // C23: two and a half epochs of eight steps. Equal losses at a rate too small to move a weight mean equal samples,
 // since the samples differ.
 TEST(Resume, EveryStopWithinAnEpochReadsTheSameSamples) {
   TrainerJob straight("epoch_straight");
-  const auto text = straight.folder() / "text.txt";
-  {
-    std::ofstream out(text);
-    for (int line = 0; line < 16; ++line) out << "sample number " << line << (line < 10 ? " " : "") << ".\n";
-  }
-  const std::string prefix = (straight.folder() / "set").string();
-  const Ended made = run_command({TRAINER_EXE, "preprocess", "--output", prefix, "--input", text.string()}, {},
-                                 straight.folder() / "preprocess.txt", 30);
-  ASSERT_EQ(made.code, 0) << made.output;
+  const std::string prefix = samples_in(straight.folder(), 16);
   const auto prepare = [&](TrainerJob& job) {
     job.set("data.plugin", "\"data_indexed\"").set("data.train", "[{path = \"" + prefix + "\"}]");
     job.set("model.layers", "1").set("model.hidden", "8").set("model.heads", "1").set("model.seq_length", "18");
@@ -90,6 +96,27 @@ TEST(Resume, EveryStopWithinAnEpochReadsTheSameSamples) {
     job.set("train.exit_interval", std::to_string(stop)).expect(75);
     job.set("train.exit_interval", "0").expect(0);
     EXPECT_EQ(difference_of_steps(expected, job.steps(), 1, 20), "") << "stopped after step " << stop;
+  }
+}
+
+// C12: twelve samples on four ranks, a step of one sample a rank, two epochs: whichever step a stop follows, every rank
+// goes on with its own next samples.
+TEST(Resume, FourRanksGoOnWithinAnEpoch) {
+  TrainerJob straight("four_straight");
+  const std::string prefix = samples_in(straight.folder(), 12);
+  const auto prepare = [&](TrainerJob& job) {
+    job.set("data.plugin", "\"data_indexed\"").set("data.train", "[{path = \"" + prefix + "\"}]");
+    job.set("model.layers", "1").set("model.hidden", "8").set("model.heads", "1").set("model.seq_length", "18");
+    job.set("train.train_iters", "6").set("train.global_batch_size", "4").set("train.micro_batch_size", "1").ranks(4);
+  };
+  prepare(straight);
+  straight.expect(0);
+  for (const int stop : {2, 4}) {
+    TrainerJob job("four_" + std::to_string(stop));
+    prepare(job);
+    job.set("train.exit_interval", std::to_string(stop)).expect(75);
+    job.set("train.exit_interval", "0").expect(0);
+    EXPECT_EQ(difference_of_steps(straight.steps(), job.steps(), 1, 6), "") << "stopped after step " << stop;
   }
 }
 

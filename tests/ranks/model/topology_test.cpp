@@ -61,9 +61,12 @@ class TopologyTest : public ::testing::Test {
 };
 
 TEST_F(TopologyTest, EveryGradientIsTheTruth) {
-  for (const std::string model : {"tiny_a", "tiny_b"}) {
+  for (const std::string model : {"tiny_a", "tiny_b", "tiny_gpt2"}) {
     SCOPED_TRACE(model);
-    for_each([&](const Topology& topology) { expect_truth(model, run_forward_backward(model, options(topology), 1)); });
+    for_each([&](const Topology& topology) {
+      if (model == "tiny_gpt2" && topology.tensor > 1) return;  // of five heads; tests/ranks/matrix splits another
+      expect_truth(model, run_forward_backward(model, options(topology), 1));
+    });
   }
 }
 

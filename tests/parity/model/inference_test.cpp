@@ -1,5 +1,7 @@
 // Forward alone: lengths beyond training, imported BF16 weights, greedy generation with and without a key/value cache.
+#include <algorithm>
 #include <array>
+#include <functional>
 #include <span>
 #include <tuple>
 
@@ -274,6 +276,54 @@ TEST_P(Inference, GreedyWithoutACacheGivesTheTokens) {
       tokens.push_back(expected.get<std::int64_t>());
     }
   }
+}
+
+// In 16 bits both ways round, each in its own order: wherever the two best logits are further apart than 0.02, the best
+// is the same token.
+TEST_P(Inference, Bf16WithAndWithoutACacheAgreeWhereTheBestIsClear) {
+  constexpr std::size_t kDrawn = 40;
+  ModelRigOptions sixteen = options();
+  sixteen.optimizer = "optim_bf16";
+  const auto generations = read_json_fixture(model() + "/generate.json")["generations"];
+  std::vector<Walk> walks;
+  for (const auto& generation : generations) {
+    const auto prompt = static_cast<std::int64_t>(generation["prompt"].size());
+    for (std::size_t t = 0; t < kDrawn; ++t) {
+      walks.push_back({Mode::forward_only, 1, prompt + static_cast<std::int64_t>(t), 1});
+    }
+  }
+  Rig rig(model() + "/hf", sixteen, walks);
+  DecoderSetup setup;
+  setup.facts = &rig.facts();
+  setup.parameters = &rig.parameters();
+  setup.local = rig.executor().parameters();
+  setup.backend = &rig.backend();
+  setup.tensor = &rig.tensor();
+  setup.data = &rig.data();
+  std::size_t clear = 0;
+  for (const auto& generation : generations) {
+    Decoder decoder(setup, 1, 64, 7);
+    const auto columns = static_cast<std::size_t>(decoder.columns());
+    std::vector<float> cached(columns);
+    std::vector<std::int32_t> tokens = tokens_of(generation["prompt"]);
+    decoder.extend(0, tokens, cached);
+    for (std::size_t t = 0; t < kDrawn; ++t) {
+      TokenBatches batches = inputs_only({tokens.begin(), tokens.end()});
+      const std::vector<float> all =
+          logits_of(rig, {Mode::forward_only, 1, static_cast<std::int64_t>(tokens.size()), 1}, batches);
+      const auto whole = std::span(all).last(columns);
+      std::vector<float> ordered(whole.begin(), whole.end());
+      std::nth_element(ordered.begin(), ordered.begin() + 1, ordered.end(), std::greater<>());
+      const auto token = static_cast<std::int32_t>(best(cached));
+      if (ordered[0] - ordered[1] > 0.02f) {
+        ++clear;
+        ASSERT_EQ(token, static_cast<std::int32_t>(best(whole))) << "behind " << tokens.size() << " tokens";
+      }
+      tokens.push_back(token);
+      decoder.extend(0, {&token, 1}, cached);
+    }
+  }
+  EXPECT_GT(clear, generations.size() * kDrawn / 2) << "a test of what is clear needs something that is";
 }
 
 std::string name_of(const ::testing::TestParamInfo<std::tuple<std::string, std::string>>& info) {

@@ -4,7 +4,7 @@
 namespace espalier::testing_support {
 namespace {
 
-constexpr int kOrders = 6;
+constexpr int kOrders = 4;
 
 Change optimizer(const std::string& name) { return key("optimizer.plugin", "\"" + name + "\""); }
 
@@ -36,6 +36,12 @@ TEST(RemoteMatrix, Schedules) {
                           both(zero(stage, 2), pipeline(schedule)), run_with_resume);
     }
   }
+}
+
+TEST(RemoteMatrix, ChunksAndCheckedCollectives) {
+  const Change chunks = both(key("model.layers", "6"),
+                             both(key("parallel.pipeline.chunks", "2"), key("debug.check_collectives", "true")));
+  expect_remote_equal("remote_chunks", 3, both(both(zero(3, 2), pipeline("interleaved")), chunks), run_through);
 }
 
 TEST(RemoteMatrix, EverythingAtOnce) {

@@ -61,7 +61,6 @@ class Scheduler {
       if (run_one()) continue;
       if (unready_.empty()) violation("the host waits for work that can never run:" + blocked());
       unready_.clear();
-      close();
       sched_yield();  // communication: other ranks have to get on
     }
     close();
@@ -133,9 +132,9 @@ class Scheduler {
 
   bool run(Item& item) {
     if (item.event || (error != cudaSuccess && !item.always)) return true;  // a faulted device runs nothing any more
-    if (item.host) {
+    if (item.host && !item.always) {
       close();
-    } else if (!open_) {
+    } else if (!item.always && !open_) {  // the record of an event touches no memory
       open_.emplace();
     }
     running_ = &item.name;

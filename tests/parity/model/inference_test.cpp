@@ -26,7 +26,7 @@ class Inference : public ::testing::TestWithParam<std::tuple<std::string, std::s
 
 /// Logits of whole samples, forward only.
 std::vector<float> logits_of(Rig& rig, const Walk& walk, BatchSource& batches) {
-  LogitsCopy copy(rig.facts().model.vocab);
+  LogitsCopy copy(rig.facts().model.vocab, rig.backend());
   copy.tokens_per_batch = walk.samples * walk.seq;
   rig.executor().watch_logits(&copy);
   rig.executor().evaluate(walk, batches);

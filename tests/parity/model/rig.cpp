@@ -1,6 +1,7 @@
 #include "parity/model/rig.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 
 #include "model/initialise.hpp"
@@ -20,6 +21,7 @@ nlohmann::json read_json_fixture(const std::string& path) {
 }
 
 std::vector<std::string> providers() {
+  if (const char* only = std::getenv("ESPALIER_TEST_PROVIDER")) return {only};
 #ifdef ESPALIER_TEST_FUSED
   return {"reference", "kernels_fused"};
 #else
@@ -77,10 +79,12 @@ MicroBatch TokenBatches::micro_batch(int index) {
 void LogitsCopy::logits(int micro_batch, std::int64_t first_token, std::int64_t first_id, const View& logits) {
   const std::int64_t row = micro_batch * tokens_per_batch + first_token;
   values.resize(std::max(values.size(), static_cast<std::size_t>((row + logits.rows) * columns_)));
-  for (std::int64_t r = 0; r < logits.rows; ++r) {
-    const std::int64_t n = std::min(logits.cols, columns_ - first_id);
-    std::copy_n(logits.row<float>(r), n, values.data() + (row + r) * columns_ + first_id);
-  }
+  const std::int64_t n = std::min(logits.cols, columns_ - first_id);
+  Device& device = backend_.device();
+  Stream& stream = device.lane(Lane::compute);
+  device.copy(logits.col_range(0, n),
+              View{values.data() + row * columns_ + first_id, logits.rows, n, columns_, DType::f32}, stream);
+  device.wait(stream);
 }
 
 void Rig::replace_strategies(const ModelRigOptions& options, ExecutorSetup& setup) {
@@ -123,6 +127,9 @@ void Rig::build(const ModelShape& shape, const ModelRigOptions& options, const s
   model.layers = std::max<std::int64_t>(model.layers, rig.pipeline);
   rig.set = keys_of(model);
   rig.set.push_back("backend.plugin=" + options.provider);
+  if (const char* folder = std::getenv("ESPALIER_TEST_PLUGINS")) {
+    rig.set.push_back("plugins.search_path=[\"" + std::string(folder) + "\", \"" ESPALIER_PLUGIN_DIR "\"]");
+  }
   rig.set.push_back("optimizer.plugin=" + (options.optimizer.empty() ? "optim_fp32" : options.optimizer));
   const auto none = [&](const char* strategy) {
     rig.set.push_back("parallel." + std::string(strategy) + ".plugin=none");
@@ -158,7 +165,7 @@ Outcome run_forward_backward(const std::string& model, const ModelRigOptions& op
   const Walk walk{Mode::train, samples_per_batch, tokens.shape.back() - 1, static_cast<int>(share / samples_per_batch)};
   Rig rig(model + "/hf", options, {walk});
   TokenBatches batches(tokens, samples_per_batch, share * rig.facts().grid.data_rank, share);
-  LogitsCopy copy(rig.facts().model.vocab);
+  LogitsCopy copy(rig.facts().model.vocab, rig.backend());
   copy.tokens_per_batch = samples_per_batch * batches.seq();
   if (options.world == nullptr) rig.executor().watch_logits(&copy);
   const Verdict verdict = rig.executor().train_step(walk, batches, {}, rig.optimizer());

@@ -24,7 +24,8 @@ using namespace espalier::app;
 std::filesystem::path model_fixture(const std::string& path);
 nlohmann::json read_json_fixture(const std::string& path);
 
-/// Kernel providers that every parity test runs with.
+/// Kernel providers that every parity test runs with: those that are built, or ESPALIER_TEST_PROVIDER alone, found in
+/// ESPALIER_TEST_PLUGINS.
 std::vector<std::string> providers();
 /// As a suffix of a parametrised test's name.
 inline std::string provider_name(const ::testing::TestParamInfo<std::string>& info) { return info.param; }
@@ -63,7 +64,7 @@ class TokenBatches final : public BatchSource {
 /// Copies logits of a pass into [tokens, columns].
 class LogitsCopy final : public LogitsSink {
  public:
-  explicit LogitsCopy(std::int64_t columns) : columns_(columns) {}
+  LogitsCopy(std::int64_t columns, Backend& backend) : columns_(columns), backend_(backend) {}
   void logits(int micro_batch, std::int64_t first_token, std::int64_t first_id, const View& logits) override;
   /// In order of tokens; micro-batches one after the other.
   std::vector<float> values;
@@ -71,6 +72,7 @@ class LogitsCopy final : public LogitsSink {
 
  private:
   std::int64_t columns_;
+  Backend& backend_;
 };
 
 struct ModelRigOptions {

@@ -44,14 +44,15 @@ std::vector<bool> sequence(const MatrixCase& grid) {
 std::vector<std::string> pairs_of(const MatrixCase& at) {
   const std::string sp = at.sequence_parallel ? " sp" : "", zero = "zero " + std::to_string(at.zero);
   const std::string stages = "pipeline " + std::to_string(at.pipeline);
-  return {"tensor " + std::to_string(at.tensor) + sp,
+  const std::string shape = at.gpt2 ? " gpt2" : at.tied ? "" : " untied";
+  return {"tensor " + std::to_string(at.tensor) + sp + (at.gpt2 ? " gpt2" : ""),
           zero + sp,
           at.schedule + sp,
           zero + " " + at.schedule,
           zero + (at.one_micro_batch ? " one micro-batch" : ""),
-          zero + (at.tied ? "" : " untied"),
+          zero + shape,
           stages + " " + at.schedule,
-          stages + (at.tied ? "" : " untied")};
+          stages + shape};
 }
 
 }  // namespace
@@ -59,14 +60,14 @@ std::vector<std::string> pairs_of(const MatrixCase& at) {
 std::string MatrixCase::name() const {
   return "tensor " + std::to_string(tensor) + " pipeline " + std::to_string(pipeline) + " data " +
          std::to_string(data) + " zero " + std::to_string(zero) + " " + schedule + (sequence_parallel ? " sp" : "") +
-         (tied ? "" : " untied") + (one_micro_batch ? " one micro-batch" : "");
+         (tied ? "" : " untied") + (gpt2 ? " gpt2" : "") + (one_micro_batch ? " one micro-batch" : "");
 }
 
 std::string MatrixCase::bit_class() const {
   const char* reduced = one_micro_batch ? "any" : zero <= 1 ? "0 or 1" : "2 or 3";
   const char* stages = !tied ? "untied, any" : pipeline == 1 ? "tied, 1" : "tied, 2 or more";
   return "tensor " + std::to_string(tensor) + (sequence_parallel ? " sp" : "") + " data " + std::to_string(data) +
-         " zero " + reduced + " pipeline " + stages;
+         " zero " + reduced + " pipeline " + stages + (gpt2 ? " gpt2" : "");
 }
 
 std::vector<MatrixCase> whole_matrix() {
@@ -87,6 +88,9 @@ std::vector<MatrixCase> whole_matrix() {
         MatrixCase untied = at;
         untied.tied = false;
         list.push_back(untied);
+        MatrixCase gpt2 = at;
+        gpt2.gpt2 = true;
+        list.push_back(gpt2);
       }
     }
   }
@@ -108,6 +112,12 @@ std::vector<MatrixCase> fast_matrix() {
     MatrixCase untied = at;
     untied.tied = false;
     if (at.tensor == 1) list.push_back(untied);
+    if (at.ranks() == 8) {
+      MatrixCase gpt2 = at;
+      gpt2.gpt2 = true;
+      gpt2.zero = kStages[grid % 4];
+      list.push_back(gpt2);
+    }
     if (at.data == 1 || at.ranks() > 4) continue;
     for (const int zero : kStages) {
       MatrixCase single = at;

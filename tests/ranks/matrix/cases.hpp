@@ -12,6 +12,7 @@ struct MatrixCase {
   std::string schedule = "1f1b";
   bool sequence_parallel = false;
   bool tied = true;
+  bool gpt2 = false;             ///< learned positions, no norm behind the embedding; the head is tied
   bool one_micro_batch = false;  ///< a step in one micro-batch a rank, instead of one sample each
 
   int ranks() const { return tensor * pipeline * data; }
@@ -22,10 +23,10 @@ struct MatrixCase {
 };
 
 /// Every tensor x pipeline x data of {1, 2, 4} up to 8 ranks, and three with a 3; times ZeRO stage, schedule and
-/// sequence parallelism; then all of them with one micro-batch, and with an untied head.
+/// sequence parallelism; then all of them with one micro-batch, with an untied head, and in GPT-2's shape.
 std::vector<MatrixCase> whole_matrix();
 /// A part of it: every layout at every ZeRO stage, schedules and sequence parallelism by turns; any two settings of
-/// stages, ZeRO stage, schedule, sequence parallelism, tie and micro-batches meet.
+/// stages, ZeRO stage, schedule, sequence parallelism, shape and micro-batches meet.
 std::vector<MatrixCase> fast_matrix();
 
 /// Runs the cases on the first ranks of an 8-rank world and compares all with one rank (cases X03, X13), and classes to

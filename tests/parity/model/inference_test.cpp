@@ -6,7 +6,6 @@
 #include <tuple>
 
 #include "espalier/communicator.hpp"
-#include "model/decoder.hpp"
 #include "parity/model/rig.hpp"
 #include "support/doubles/small_backend.hpp"
 #include "train/likelihood.hpp"
@@ -113,13 +112,7 @@ TEST_P(Inference, GreedyWithACacheGivesTheTokens) {
   Rig rig(model() + "/hf", options(), {walk});
   const auto& generations = facts["generations"];
   const int sequences = static_cast<int>(generations.size());
-  DecoderSetup setup;
-  setup.facts = &rig.facts();
-  setup.parameters = &rig.parameters();
-  setup.local = rig.executor().parameters();
-  setup.backend = &rig.backend();
-  setup.tensor = &rig.tensor();
-  setup.data = &rig.data();
+  DecoderSetup setup = rig.decoder_setup();
   Decoder decoder(setup, sequences, 64, 7);  // prompts of 17 tokens take three blocks
   const auto columns = static_cast<std::size_t>(decoder.columns());
   std::vector<float> logits(columns * static_cast<std::size_t>(sequences));
@@ -148,13 +141,7 @@ TEST_P(Inference, GreedyWithACacheGivesTheTokens) {
 // gets the logits it gets alone.
 TEST_P(Inference, RaggedPartsGiveWhatEachGivesAlone) {
   Rig rig(model() + "/hf", options(), {{Mode::forward_only, 1, 1, 1}});
-  DecoderSetup setup;
-  setup.facts = &rig.facts();
-  setup.parameters = &rig.parameters();
-  setup.local = rig.executor().parameters();
-  setup.backend = &rig.backend();
-  setup.tensor = &rig.tensor();
-  setup.data = &rig.data();
+  DecoderSetup setup = rig.decoder_setup();
   const std::vector<std::vector<std::int32_t>> texts = {
       {5, 17, 9, 200, 1, 2, 3, 77}, {11}, {3, 3, 8, 60, 61}, {9, 90, 4}};
   std::vector<std::vector<float>> alone;
@@ -202,13 +189,7 @@ TEST_P(Inference, PaddingChangesNoLogit) {
   const std::vector<float> padded = logits_of(rig, right, eight);
   EXPECT_LE(largest_difference(std::span(padded).first(truth.size()), truth), 1e-5);
 
-  DecoderSetup setup;
-  setup.facts = &rig.facts();
-  setup.parameters = &rig.parameters();
-  setup.local = rig.executor().parameters();
-  setup.backend = &rig.backend();
-  setup.tensor = &rig.tensor();
-  setup.data = &rig.data();
+  DecoderSetup setup = rig.decoder_setup();
   Decoder decoder(setup, 2, 16, 4);
   const auto columns = static_cast<std::size_t>(decoder.columns());
   std::vector<float> both(2 * columns);
@@ -237,13 +218,8 @@ TEST_P(Inference, ACacheThatDoesNotFitIsRefusedWhole) {
   constexpr std::int64_t kTokens = 3'000'000;
   const std::size_t needed = a_token * kTokens;
   SmallBackend small(rig.backend(), "key/value cache", needed - needed / 4);
-  DecoderSetup setup;
-  setup.facts = &rig.facts();
-  setup.parameters = &rig.parameters();
-  setup.local = rig.executor().parameters();
+  DecoderSetup setup = rig.decoder_setup();
   setup.backend = &small;
-  setup.tensor = &rig.tensor();
-  setup.data = &rig.data();
   try {
     const Decoder decoder(setup, 1, kTokens);
     ADD_FAILURE() << "granted";
@@ -293,13 +269,7 @@ TEST_P(Inference, Bf16WithAndWithoutACacheAgreeWhereTheBestIsClear) {
     }
   }
   Rig rig(model() + "/hf", sixteen, walks);
-  DecoderSetup setup;
-  setup.facts = &rig.facts();
-  setup.parameters = &rig.parameters();
-  setup.local = rig.executor().parameters();
-  setup.backend = &rig.backend();
-  setup.tensor = &rig.tensor();
-  setup.data = &rig.data();
+  DecoderSetup setup = rig.decoder_setup();
   std::size_t clear = 0;
   for (const auto& generation : generations) {
     Decoder decoder(setup, 1, 64, 7);

@@ -14,6 +14,7 @@
 #include "host/plugin_host.hpp"
 #include "interop/huggingface.hpp"
 #include "interop/safetensors.hpp"
+#include "model/decoder.hpp"
 #include "model/gather.hpp"
 #include "support/session_rig.hpp"
 
@@ -106,6 +107,17 @@ class Rig {
   DataParallel& data() { return rig_->data(); }
   Backend& backend() { return rig_->backend(); }
   TensorParallel& tensor() { return rig_->tensor(); }
+  /// Of a decoder on these weights, on one stage; the rig outlives it.
+  DecoderSetup decoder_setup() {
+    DecoderSetup setup;
+    setup.facts = &facts();
+    setup.parameters = &parameters();
+    setup.local = executor().parameters();
+    setup.backend = &backend();
+    setup.tensor = &tensor();
+    setup.data = &data();
+    return setup;
+  }
   std::vector<float> state(const Parameter& parameter, std::string_view name) {
     return gather_logical(parameter, name, data().state(), executor().parameters(), backend(), rig_->world());
   }

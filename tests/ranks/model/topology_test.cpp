@@ -3,7 +3,6 @@
 // computes.
 #include <algorithm>
 
-#include "model/decoder.hpp"
 #include "parity/model/rig.hpp"
 #include "support/mpi_test.hpp"
 
@@ -122,13 +121,7 @@ TEST_F(TopologyTest, TensorRanksDecodeTheSameTokens) {
   Topology topology{"tensor", world_->size(), 1, 1, false};
   const Walk walk{Mode::forward_only, 1, 8, 1};
   Rig rig("tiny_b/hf", options(topology), {walk});
-  DecoderSetup setup;
-  setup.facts = &rig.facts();
-  setup.parameters = &rig.parameters();
-  setup.local = rig.executor().parameters();
-  setup.backend = &rig.backend();
-  setup.tensor = &rig.tensor();
-  setup.data = &rig.data();
+  DecoderSetup setup = rig.decoder_setup();
   Decoder decoder(setup, 1, 64, 7);
   std::vector<float> logits(static_cast<std::size_t>(decoder.columns()));
   decoder.extend(0, generation["prompt"].get<std::vector<std::int32_t>>(), logits);

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
+#include <type_traits>
 
 namespace espalier {
 
@@ -33,6 +35,32 @@ constexpr PhiloxKey make_key(std::uint64_t seed, RandomUse use, std::uint64_t si
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
   z ^= z >> 31;
   return {static_cast<std::uint32_t>(z), static_cast<std::uint32_t>(z >> 32)};
+}
+
+/// The upper 53 bits of two words, low word first: an integer below 2^53.
+constexpr double random_mantissa(std::uint32_t low, std::uint32_t high) {
+  return static_cast<double>((std::uint64_t{high} << 32 | low) >> 11);
+}
+
+/// An FP32 number that rounds to any shorter type as x does: the last bit remembers that something was cut off (round to odd),
+/// where a detour over the nearest FP32 number would round twice.
+constexpr float round_to_odd(double x) {
+  const auto nearest = static_cast<float>(x);
+  const double error = x - static_cast<double>(nearest);
+  const bool finite = nearest - nearest == 0;
+  auto bits = std::bit_cast<std::uint32_t>(nearest);
+  if (error != 0.0 && finite && bits % 2 == 0) bits += (error > 0) == (nearest > 0) ? 1u : ~0u;
+  return std::bit_cast<float>(bits);
+}
+
+/// The next smaller number of a floating-point type of 2 or 4 bytes.
+template <class T>
+constexpr T next_below(T x) {
+  using Bits = std::conditional_t<sizeof(T) == sizeof(float), std::uint32_t, std::uint16_t>;
+  constexpr auto kSign = static_cast<Bits>(Bits{1} << (8 * sizeof(T) - 1));
+  const auto bits = std::bit_cast<Bits>(x);
+  if (bits == 0 || bits == kSign) return std::bit_cast<T>(static_cast<Bits>(kSign + 1));
+  return std::bit_cast<T>(static_cast<Bits>((bits & kSign) != 0 ? bits + 1 : bits - 1));
 }
 
 /// A dropout mask as a function of logical coordinates (docs/architecture.md section 8, "Dropout").

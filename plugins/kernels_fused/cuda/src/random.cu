@@ -1,9 +1,7 @@
 #include "random.hpp"
 
-#include <bit>
 #include <cmath>
 #include <numbers>
-#include <type_traits>
 
 #include "compat.cuh"
 #include "element.cuh"
@@ -15,34 +13,13 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// Rounds once. A detour over FP32 would round twice, unless its last bit remembers that something was cut off (round
-/// to odd).
 template <class T>
 __device__ T round_once(double x) {
-  const auto nearest = static_cast<float>(x);
   if constexpr (sizeof(T) == sizeof(float)) {
-    return nearest;
+    return static_cast<float>(x);
   } else {
-    const double error = x - static_cast<double>(nearest);
-    auto bits = std::bit_cast<std::uint32_t>(nearest);
-    if (error != 0.0 && std::isfinite(nearest) && bits % 2 == 0) bits += (error > 0) == (nearest > 0) ? 1u : ~0u;
-    return from_float<T>(std::bit_cast<float>(bits));
+    return from_float<T>(round_to_odd(x));
   }
-}
-
-/// The next smaller number of the type.
-template <class T>
-__device__ T below(T x) {
-  using Bits = std::conditional_t<sizeof(T) == sizeof(float), std::uint32_t, std::uint16_t>;
-  constexpr auto kSign = static_cast<Bits>(Bits{1} << (8 * sizeof(T) - 1));
-  const auto bits = std::bit_cast<Bits>(x);
-  if (bits == 0 || bits == kSign) return std::bit_cast<T>(static_cast<Bits>(kSign + 1));
-  return std::bit_cast<T>(static_cast<Bits>((bits & kSign) != 0 ? bits + 1 : bits - 1));
-}
-
-/// The upper 53 bits of two words, low word first: an integer below 2^53.
-__device__ inline double mantissa(std::uint32_t low, std::uint32_t high) {
-  return static_cast<double>((std::uint64_t{high} << 32 | low) >> 11);
 }
 
 /// Of x half turns, 0 <= x < 2. The device's functions of an angle in radians keep a table of pi on the stack for huge
@@ -66,8 +43,8 @@ struct Normal {
   double mean, std;
 
   __device__ Pair<T> operator()(const PhiloxCounter& words) const {
-    const double u1 = (mantissa(words[0], words[1]) + 1.0) * 0x1p-53;  // (0, 1]: the logarithm stays finite
-    const double u2 = mantissa(words[2], words[3]) * 0x1p-53;
+    const double u1 = (random_mantissa(words[0], words[1]) + 1.0) * 0x1p-53;  // (0, 1]: the logarithm stays finite
+    const double u2 = random_mantissa(words[2], words[3]) * 0x1p-53;
     const double radius = sqrt(-2.0 * log(u1));
     double sine, cosine;
     sine_cosine(2.0 * u2, &sine, &cosine);
@@ -80,11 +57,11 @@ struct Uniform {
   double low, high;
 
   __device__ Pair<T> operator()(const PhiloxCounter& words) const {
-    return {draw(mantissa(words[0], words[1])), draw(mantissa(words[2], words[3]))};
+    return {draw(random_mantissa(words[0], words[1])), draw(random_mantissa(words[2], words[3]))};
   }
   __device__ T draw(double integer) const {
     const T value = round_once<T>(low + (high - low) * (integer * 0x1p-53));
-    return to_float(value) < high ? value : below(value);  // rounding may have reached the open end
+    return to_float(value) < high ? value : next_below(value);  // rounding may have reached the open end
   }
 };
 

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "espalier/communicator.hpp"
@@ -28,6 +30,13 @@ struct KernelSet {
   RandomKernels* random = nullptr;
 };
 
+/// What a run will ask of a backend, gathered by walking its steps dry.
+struct Preparation {
+  std::size_t workspace = 0;             ///< the most scratch that one call needs
+  std::span<const Matmul> products;      ///< one of each shape; operands without memory
+  Communicator* tensor_group = nullptr;  ///< null: none
+};
+
 /// One kind of device: its memory and streams, its kernels, and how it wraps a communicator.
 class ESPALIER_API Backend {
  public:
@@ -41,6 +50,9 @@ class ESPALIER_API Backend {
   virtual const KernelSet& kernels() = 0;
   /// Names what is missing for this precision, or nothing. Storage without arithmetic is no reason to refuse.
   virtual Reason supports(const Precision& precision) const = 0;
+  /// Before the first step: reserves scratch, chooses how products are computed. Collective over the tensor group. Work that was
+  /// not announced is done all the same. Does nothing unless overridden.
+  virtual void prepare(const Preparation& work);
   /// Takes an MPI communicator and returns what collectives on this device's memory need (NCCL); on the CPU the same one.
   virtual std::unique_ptr<Communicator> wrap(std::unique_ptr<Communicator> communicator) = 0;
 

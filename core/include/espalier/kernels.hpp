@@ -30,6 +30,11 @@ struct Matmul {
   View bias;                ///< optional [N], working type: added to each row before the one rounding
   /// Not 0: the contents of b are the same in every call with this b.data and version, so a packed copy may be kept.
   std::uint64_t b_version = 0;
+  // What a provider may do in the same pass: set only where MatrixKernels::fuses() takes the shape.
+  View gelu;      ///< optional [M, N], dtype of dst: gelu(dst) before its rounding, in bias_gelu's form; dst keeps what goes into it
+  View gelu_src;  ///< optional [M, N], dtype of dst, the dst of a product with `gelu`: dst = (a·b) · gelu'(gelu_src)
+  View sum_a;     ///< optional f32 [M]: Σ_k op(a), a bias gradient where dst is the weight gradient
+  bool add_sum = false;  ///< sum_a is added to
 };
 
 class ESPALIER_API MatrixKernels {
@@ -41,10 +46,15 @@ class ESPALIER_API MatrixKernels {
   virtual Reason supports(DType working) const = 0;
   /// Scratch bytes the provider keeps for this shape; counted by the plan.
   virtual std::size_t workspace(const Matmul& shape) const = 0;
+  /// Whether matmul() does all of gelu, gelu_src and sum_a that the shape has; else the caller runs kernels for them. Views may
+  /// lack memory; where they have it, rows of gelu and gelu_src start at multiples of 16 bytes.
+  virtual bool fuses(const Matmul& shape) const;
   /// dst = (transpose_a ? aᵀ : a) · (transpose_b ? bᵀ : b) [+ bias] [+ dst].
   virtual void matmul(const Matmul& args, Stream& stream) = 0;
   /// Sum over rows: dst[c] (+)= Σ_r src[r, c]. src working [rows, N], dst f32 [N].
   virtual void column_sum(const View& src, const View& dst, bool accumulate, Stream& stream) = 0;
+  /// Scratch bytes of column_sum over [rows, columns] elements.
+  virtual std::size_t sum_workspace(std::int64_t rows, std::int64_t columns) const;
 
  protected:
   MatrixKernels() = default;
@@ -170,6 +180,8 @@ class ESPALIER_API ElementwiseKernels {
   /// grad_table[ids[t] − first_id] += grad_dst[t], tokens in ascending order. grad_table f32, grad_dst working.
   virtual void embedding_backward(const View& ids, const View& grad_dst, std::int64_t first_id, const View& grad_table,
                                   Stream& stream) = 0;
+  /// Scratch bytes of embedding_backward.
+  virtual std::size_t embedding_workspace(std::int64_t tokens, std::int64_t table_rows) const;
   /// dst = a + b elementwise in FP32, one rounding; any of f32, bf16, f16 each; b may be empty (a conversion). dst may alias either.
   virtual void add(const View& a, const View& b, const View& dst, Stream& stream) = 0;
   /// dst = src · factor, converting; f32, bf16, f16 each. dst may alias src when the dtypes are equal.

@@ -63,7 +63,7 @@ void attention_forward(const ModelContext& context, const Tokens& tokens, int la
 void attention_backward_input(const ModelContext& context, const Tokens& tokens, int layer,
                               const AttentionParameters& parameters, const View& src, const View& attended,
                               const AttentionSaved& saved, const View& grad_dst, const View& out_grad,
-                              const View& qkv_grad, const View& grad_src, int micro_batch,
+                              const View& qkv_grad, const View& grad_src, int micro_batch, BiasSums sums,
                               FunctionRef<void()> meanwhile) {
   Stream& stream = *context.stream;
   const std::size_t element = size_of(context.working);
@@ -90,7 +90,7 @@ void attention_backward_input(const ModelContext& context, const Tokens& tokens,
     gradient.grad_v = interleaved(context, tokens, qkv_grad, 2);
     context.kernels.attention->backward(gradient, stream);
   }
-  bias_backward(context, qkv_grad, parameters.qkv_bias, micro_batch);
+  if (sums == BiasSums::input_half) bias_backward(context, qkv_grad, parameters.qkv_bias, micro_batch);
 
   column_parallel_backward_input(context, tokens, qkv_grad, parameters.qkv_weight, src, parameters.norm_weight,
                                  parameters.norm_bias, saved.mean, saved.rstd, grad_dst, grad_src, micro_batch,
@@ -99,10 +99,11 @@ void attention_backward_input(const ModelContext& context, const Tokens& tokens,
 
 void attention_backward_weight(const ModelContext& context, const Tokens& tokens, const AttentionParameters& parameters,
                                const View& normed, const View& attended, const View& out_grad, const View& qkv_grad,
-                               int micro_batch) {
-  linear_backward_weight(context, out_grad, attended, parameters.out_weight, micro_batch);
+                               int micro_batch, BiasSums sums) {
+  linear_backward_weight(context, out_grad, attended, parameters.out_weight, kNoBias, micro_batch);
   Border border(context, tokens);
-  linear_backward_weight(context, qkv_grad, border.enter(normed, Pass::forward), parameters.qkv_weight, micro_batch);
+  linear_backward_weight(context, qkv_grad, border.enter(normed, Pass::forward), parameters.qkv_weight,
+                         sums == BiasSums::weight_half ? parameters.qkv_bias : kNoBias, micro_batch);
 }
 
 }  // namespace espalier::app

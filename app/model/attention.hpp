@@ -41,10 +41,10 @@ void attention_backward_input(const ModelContext& context, const Tokens& tokens,
                               const AttentionParameters& parameters, const View& src, const View& attended,
                               const AttentionSaved& saved, const View& grad_dst, const View& out_grad,
                               const View& qkv_grad, const View& grad_src, int micro_batch,
-                              FunctionRef<void()> meanwhile);
+                              BiasSums sums, FunctionRef<void()> meanwhile);
 
 void attention_backward_weight(const ModelContext& context, const Tokens& tokens, const AttentionParameters& parameters,
                                const View& normed, const View& attended, const View& out_grad, const View& qkv_grad,
-                               int micro_batch);
+                               int micro_batch, BiasSums sums);
 
 }  // namespace espalier::app

@@ -68,7 +68,9 @@ Dropout attention_dropout(const ModelContext& context, const Tokens& tokens, int
   return result;
 }
 
-void linear(const ModelContext& context, const View& src, int weight, const View& bias, const View& dst) {
+namespace {
+
+Matmul map_of(const ModelContext& context, const View& src, int weight, const View& bias, const View& dst) {
   Matmul args;
   args.a = src;
   args.b = context.weight(weight);
@@ -76,19 +78,47 @@ void linear(const ModelContext& context, const View& src, int weight, const View
   args.bias = bias;
   args.dst = dst;
   args.b_version = context.data->weight_version();
+  return args;
+}
+
+}  // namespace
+
+void linear(const ModelContext& context, const View& src, int weight, const View& bias, const View& dst) {
+  context.kernels.matrix->matmul(map_of(context, src, weight, bias, dst), *context.stream);
+}
+
+void linear_gelu(const ModelContext& context, const View& src, int weight, const View& bias, const View& dst,
+                 const View& activated) {
+  Matmul args = map_of(context, src, weight, bias, dst);
+  args.gelu = activated;
   context.kernels.matrix->matmul(args, *context.stream);
 }
 
-void linear_backward_input(const ModelContext& context, const View& grad_dst, int weight, const View& grad_src) {
+void linear_backward_input(const ModelContext& context, const View& grad_dst, int weight, const View& grad_src,
+                           const View& gelu_src) {
   Matmul args;
   args.a = grad_dst;
   args.b = context.weight(weight);
   args.dst = grad_src;
   args.b_version = context.data->weight_version();
+  args.gelu_src = gelu_src;
   context.kernels.matrix->matmul(args, *context.stream);
 }
 
-void linear_backward_weight(const ModelContext& context, const View& grad_dst, const View& src, int weight,
+bool fuses_gelu(const ModelContext& context, std::int64_t rows, int up, int up_bias, int down) {
+  const auto shape = [&](std::int64_t cols) { return View::matrix(nullptr, rows, cols, context.working); };
+  const View weight = context.weight(up);
+  const View inner = shape(weight.rows);
+  Matmul forward = map_of(context, shape(weight.cols), up, context.weight(up_bias), inner);
+  forward.gelu = inner;
+  Matmul backward;
+  backward.a = shape(context.weight(down).rows);
+  backward.b = context.weight(down);
+  backward.dst = backward.gelu_src = inner;
+  return context.kernels.matrix->fuses(forward) && context.kernels.matrix->fuses(backward);
+}
+
+void linear_backward_weight(const ModelContext& context, const View& grad_dst, const View& src, int weight, int bias,
                             int micro_batch) {
   const GradientSlot slot = context.data->gradient(weight, micro_batch);
   Matmul args;
@@ -97,6 +127,15 @@ void linear_backward_weight(const ModelContext& context, const View& grad_dst, c
   args.b = src;
   args.dst = slot.where;
   args.accumulate = slot.add;
+  if (bias != kNoBias) {
+    const GradientSlot sum = context.data->gradient(bias, micro_batch);
+    args.sum_a = sum.where;
+    args.add_sum = sum.add;
+    if (!context.kernels.matrix->fuses(args)) {
+      context.kernels.matrix->column_sum(grad_dst, sum.where, sum.add, *context.stream);
+      args.sum_a = {};
+    }
+  }
   context.kernels.matrix->matmul(args, *context.stream);
 }
 

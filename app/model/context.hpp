@@ -87,11 +87,19 @@ Dropout attention_dropout(const ModelContext& context, const Tokens& tokens, int
 
 /// dst = src · weightᵀ [+ bias]: a linear map whose weight is [out, in]. An empty bias adds none.
 void linear(const ModelContext& context, const View& src, int weight, const View& bias, const View& dst);
-/// grad_src = grad_dst · weight.
-void linear_backward_input(const ModelContext& context, const View& grad_dst, int weight, const View& grad_src);
+/// The same, and activated = gelu(src · weightᵀ + bias) in the same pass (MatrixKernels::fuses).
+void linear_gelu(const ModelContext& context, const View& src, int weight, const View& bias, const View& dst,
+                 const View& activated);
+/// grad_src = grad_dst · weight, where gelu_src is not empty times gelu'(gelu_src).
+void linear_backward_input(const ModelContext& context, const View& grad_dst, int weight, const View& grad_src,
+                           const View& gelu_src = {});
+/// Whether the provider computes gelu(x · upᵀ + bias), and grad · down · gelu' of it, each in one pass; `rows` of x.
+bool fuses_gelu(const ModelContext& context, std::int64_t rows, int up, int up_bias, int down);
 /// Weight gradient = grad_dstᵀ · src, to where the data strategy wants it.
-void linear_backward_weight(const ModelContext& context, const View& grad_dst, const View& src, int weight,
+/// @param bias  not kNoBias: the bias gradient too, in the same pass where the provider does that.
+void linear_backward_weight(const ModelContext& context, const View& grad_dst, const View& src, int weight, int bias,
                             int micro_batch);
+inline constexpr int kNoBias = -1;
 /// Bias gradient = column sums of grad_dst.
 void bias_backward(const ModelContext& context, const View& grad_dst, int bias, int micro_batch);
 /// LayerNorm; mean and rstd may be empty where no backward follows.
@@ -101,6 +109,10 @@ void norm_forward(const ModelContext& context, const View& src, int weight, int 
 /// wants them.
 void norm_backward(const ModelContext& context, const View& grad_dst, const View& src, int weight, int bias,
                    const View& mean, const View& rstd, const View& residual, const View& grad_src, int micro_batch);
+
+/// Which half of a layer's backward sums the bias gradients of its column-parallel maps. In the weight half they are part of
+/// the product, but its vectors are then complete only with it, so a split backward needs the input half.
+enum class BiasSums : std::uint8_t { input_half, weight_half };
 
 /// Backward of `leave, add bias, drop` at the end of a row-parallel map: the bias gradient, and out_grad [inside,
 /// hidden], the gradient of the map's product. out_grad is grad_dst itself when nothing is dropped and the regions have

@@ -1,5 +1,6 @@
 #include "model/dry.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace espalier::app {
@@ -77,57 +78,102 @@ class DryData final : public DataParallel {
   DType working_;
 };
 
-// The families with scratch are asked for that of each call of the walk, so that they have it before the first step.
+/// What the calls of a walk ask for.
+struct Asked {
+  std::size_t workspace = 0;
+  std::vector<Matmul> products;
+
+  void scratch(std::size_t bytes) { workspace = std::max(workspace, bytes); }
+  void product(const Matmul& args) {
+    const auto same = [](const View& a, const View& b) {
+      return a.rows == b.rows && a.cols == b.cols && a.row_stride == b.row_stride && a.dtype == b.dtype &&
+             (a.data == nullptr) == (b.data == nullptr);
+    };
+    for (const Matmul& known : products) {
+      if (same(args.a, known.a) && same(args.b, known.b) && same(args.dst, known.dst) && same(args.bias, known.bias) &&
+          same(args.gelu, known.gelu) && same(args.gelu_src, known.gelu_src) && same(args.sum_a, known.sum_a) &&
+          args.transpose_a == known.transpose_a && args.transpose_b == known.transpose_b &&
+          args.accumulate == known.accumulate) {
+        return;
+      }
+    }
+    products.push_back(args);
+  }
+};
+
 class DryMatrix final : public MatrixKernels {
  public:
-  explicit DryMatrix(const MatrixKernels& real) : real_(real) {}
+  DryMatrix(const MatrixKernels& real, Asked& asked) : real_(real), asked_(asked) {}
   Reason supports(DType working) const override { return real_.supports(working); }
   std::size_t workspace(const Matmul& shape) const override { return real_.workspace(shape); }
-  void matmul(const Matmul& args, Stream&) override { real_.workspace(args); }
-  void column_sum(const View&, const View&, bool, Stream&) override {}
+  bool fuses(const Matmul& shape) const override { return real_.fuses(shape); }
+  void matmul(const Matmul& args, Stream&) override {
+    asked_.scratch(real_.workspace(args));
+    asked_.product(args);
+  }
+  std::size_t sum_workspace(std::int64_t rows, std::int64_t cols) const override {
+    return real_.sum_workspace(rows, cols);
+  }
+  void column_sum(const View& src, const View&, bool, Stream&) override {
+    asked_.scratch(real_.sum_workspace(src.rows, src.cols));
+  }
 
  private:
   const MatrixKernels& real_;
+  Asked& asked_;
 };
 
 class DryAttention final : public AttentionKernels {
  public:
-  explicit DryAttention(const AttentionKernels& real) : real_(real) {}
+  DryAttention(const AttentionKernels& real, Asked& asked) : real_(real), asked_(asked) {}
   Reason supports(const Attention& shape) const override { return real_.supports(shape); }
   std::size_t saved_bytes(const Attention& shape) const override { return real_.saved_bytes(shape); }
   std::size_t workspace(const Attention& shape) const override { return real_.workspace(shape); }
-  void forward(const Attention& args, Stream&) override { real_.workspace(args); }
-  void backward(const AttentionGradient& args, Stream&) override { real_.workspace(args.forward); }
+  void forward(const Attention& args, Stream&) override { asked_.scratch(real_.workspace(args)); }
+  void backward(const AttentionGradient& args, Stream&) override { asked_.scratch(real_.workspace(args.forward)); }
 
  private:
   const AttentionKernels& real_;
+  Asked& asked_;
 };
 
 class DryNorm final : public NormKernels {
  public:
-  explicit DryNorm(const NormKernels& real) : real_(real) {}
+  DryNorm(const NormKernels& real, Asked& asked) : real_(real), asked_(asked) {}
   Reason supports(DType working, std::int64_t hidden) const override { return real_.supports(working, hidden); }
   std::size_t workspace(std::int64_t tokens, std::int64_t hidden) const override {
     return real_.workspace(tokens, hidden);
   }
-  void forward(const LayerNorm& args, Stream&) override { real_.workspace(args.src.rows, args.src.cols); }
-  void backward(const LayerNormGradient& args, Stream&) override { real_.workspace(args.src.rows, args.src.cols); }
+  void forward(const LayerNorm& args, Stream&) override { ask(args.src); }
+  void backward(const LayerNormGradient& args, Stream&) override { ask(args.src); }
 
  private:
+  void ask(const View& src) { asked_.scratch(real_.workspace(src.rows, src.cols)); }
   const NormKernels& real_;
+  Asked& asked_;
 };
 
 class DryElementwise final : public ElementwiseKernels {
  public:
-  Reason supports(DType) const override { return {}; }
+  DryElementwise(const ElementwiseKernels& real, Asked& asked) : real_(real), asked_(asked) {}
+  Reason supports(DType working) const override { return real_.supports(working); }
   void bias_gelu(const View&, const View&, const View&, Stream&) override {}
   void bias_gelu_backward(const View&, const View&, const View&, const View&, Stream&) override {}
   void bias_dropout_add(const View&, const View&, const View&, const Dropout&, const View&, Stream&) override {}
   void dropout_backward(const View&, const Dropout&, const View&, Stream&) override {}
   void embedding(const View&, const View&, std::int64_t, const View&, Stream&) override {}
-  void embedding_backward(const View&, const View&, std::int64_t, const View&, Stream&) override {}
+  std::size_t embedding_workspace(std::int64_t tokens, std::int64_t table_rows) const override {
+    return real_.embedding_workspace(tokens, table_rows);
+  }
+  void embedding_backward(const View& ids, const View&, std::int64_t, const View& grad_table, Stream&) override {
+    asked_.scratch(real_.embedding_workspace(ids.elements(), grad_table.rows));
+  }
   void add(const View&, const View&, const View&, Stream&) override {}
   void scale(const View&, float, const View&, Stream&) override {}
+
+ private:
+  const ElementwiseKernels& real_;
+  Asked& asked_;
 };
 
 class DryLoss final : public LossKernels {
@@ -147,12 +193,14 @@ struct DryRun::Parts {
   Parts(const ModelContext& real, std::span<const LocalParameter> parameters)
       : tensor(*real.tensor),
         data(parameters, real.working),
-        matrix(*real.kernels.matrix),
-        attention(*real.kernels.attention),
-        norm(*real.kernels.norm) {}
+        matrix(*real.kernels.matrix, asked),
+        attention(*real.kernels.attention, asked),
+        norm(*real.kernels.norm, asked),
+        elementwise(*real.kernels.elementwise, asked) {}
   DryDevice device;
   DryTensor tensor;
   DryData data;
+  Asked asked;
   DryMatrix matrix;
   DryAttention attention;
   DryNorm norm;
@@ -175,6 +223,10 @@ DryRun::DryRun(const ModelContext& real, std::span<const LocalParameter> paramet
 }
 
 DryRun::~DryRun() = default;
+
+std::size_t DryRun::workspace() const { return parts_->asked.workspace; }
+
+std::span<const Matmul> DryRun::products() const { return parts_->asked.products; }
 
 std::vector<LayerUse> DryRun::take_uses() { return std::exchange(parts_->data.uses, {}); }
 

@@ -23,6 +23,9 @@ class DryRun {
   Arena& arena() { return arena_; }
   /// What was acquired since the last call, in order.
   std::vector<LayerUse> take_uses();
+  /// The most scratch a call needed so far, and one matrix product of each shape.
+  std::size_t workspace() const;
+  std::span<const Matmul> products() const;
 
  private:
   struct Parts;

@@ -86,7 +86,7 @@ void run(const ModelContext& context, const Tokens& tokens, const HeadParameters
       const View part_grad =
           normed_grad_memory.matrix(tokens.inside, hidden, context.partial()).row_range(begin, begin + rows);
       linear_backward_input(context, grad, parameters.weight, part_grad);
-      linear_backward_weight(context, grad, part, parameters.weight, pass.micro_batch);
+      linear_backward_weight(context, grad, part, parameters.weight, kNoBias, pass.micro_batch);
     }
   }
   if (!backward) return;

@@ -41,21 +41,22 @@ void Model::block_backward_input(State& state, int layer, std::size_t position, 
   gradients.carve(context_, tokens_, grad_dst, arena.data(slots.gradients));
   const View grad_src = open_stream(state.gradients[position]);
 
+  const BiasSums sums = both ? BiasSums::weight_half : BiasSums::input_half;
   const auto mlp_weights = [&] {
     if (!both) return;
     mlp_backward_weight(context_, tokens_, parameters.mlp, inputs.mlp_normed, inputs.activated, gradients.mlp_down,
-                        gradients.mlp_up, micro_batch);
+                        gradients.mlp_up, micro_batch, sums);
   };
   const auto attention_weights = [&] {
     if (!both) return;
     attention_backward_weight(context_, tokens_, parameters.attention, inputs.attention_normed, inputs.attended,
-                              gradients.attention_out, gradients.qkv, micro_batch);
+                              gradients.attention_out, gradients.qkv, micro_batch, sums);
   };
   mlp_backward_input(context_, tokens_, layer, parameters.mlp, saved.middle, saved.mlp, grad_dst, gradients.mlp_down,
-                     gradients.mlp_up, gradients.middle, micro_batch, mlp_weights);
+                     gradients.mlp_up, gradients.middle, micro_batch, sums, mlp_weights);
   attention_backward_input(context_, tokens_, layer, parameters.attention, stream_view(state.stream[position]),
                            inputs.attended, saved.attention, gradients.middle, gradients.attention_out, gradients.qkv,
-                           grad_src, micro_batch, attention_weights);
+                           grad_src, micro_batch, sums, attention_weights);
   context_.data->release(layer, Need::all);
   context_.data->written(layer, micro_batch, Half::input, *context_.stream);
   arena.close(slots.saved);
@@ -71,9 +72,9 @@ void Model::block_backward_weight(State& state, int layer, std::size_t position,
   inputs.carve(context_, tokens_, arena.data(slots.inputs));
   gradients.carve(context_, tokens_, stream_view(state.gradients[position + 1]), arena.data(slots.gradients));
   mlp_backward_weight(context_, tokens_, parameters.mlp, inputs.mlp_normed, inputs.activated, gradients.mlp_down,
-                      gradients.mlp_up, micro_batch);
+                      gradients.mlp_up, micro_batch, BiasSums::input_half);
   attention_backward_weight(context_, tokens_, parameters.attention, inputs.attention_normed, inputs.attended,
-                            gradients.attention_out, gradients.qkv, micro_batch);
+                            gradients.attention_out, gradients.qkv, micro_batch, BiasSums::input_half);
 }
 
 void Model::finish_block_backward(State& state, int layer, std::size_t position, int micro_batch) {

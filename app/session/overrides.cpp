@@ -43,6 +43,10 @@ class OverriddenBackend final : public Backend {
     }
     return std::nullopt;
   }
+  void prepare(const Preparation& work) override {
+    base_->prepare(work);
+    for (auto& [family, provider] : overrides_) provider->prepare(work);
+  }
   std::unique_ptr<Communicator> wrap(std::unique_ptr<Communicator> communicator) override {
     return base_->wrap(std::move(communicator));
   }

@@ -90,6 +90,11 @@ class Executor::Impl {
   /// Walks every list without memory, and notes in it which layers it uses.
   std::pair<std::size_t, std::size_t> arena_peak(std::vector<Planned>& planned, std::span<const Walk> walks) const {
     DryRun dry(context_, parameters_);
+    return walk_dry(dry, planned, walks);
+  }
+
+  std::pair<std::size_t, std::size_t> walk_dry(DryRun& dry, std::vector<Planned>& planned,
+                                               std::span<const Walk> walks) const {
     Model model(dry.context(), parts_, parameters_, walks);
     Messages messages(*setup_.pipeline_group, *setup_.pipeline, nullptr, dry.context().stream, true);
     struct NoBatches final : BatchSource {
@@ -110,8 +115,10 @@ class Executor::Impl {
     planned_ = plan(walks);
     Device& device = *context_.device;
     setup_.data->bind(state_plan(planned_), optimizer, *setup_.backend);
-    const auto [bytes, slots] = arena_peak(planned_, walks);
+    DryRun dry(context_, parameters_);
+    const auto [bytes, slots] = walk_dry(dry, planned_, walks);
     arena_.reserve(device, bytes, slots);
+    setup_.backend->prepare({dry.workspace(), dry.products(), setup_.tensor_group});
     slopes_ = load_slopes(context_);
     model_ = std::make_unique<Model>(context_, parts_, parameters_, walks);
     Communicator* scatters = setup_.pipeline->scatters_messages() ? setup_.tensor_group : nullptr;

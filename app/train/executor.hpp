@@ -31,7 +31,7 @@ struct ExecutorSetup {
   Communicator* world =
       nullptr;  ///< sums the verdict; wrapped for the device where the backend has its own collectives
   Communicator* pipeline_group = nullptr;  ///< sends and receives; a rank in it is a stage
-  Communicator* tensor_group = nullptr;    ///< gathers what a pipeline scatters; null: it scatters nothing
+  Communicator* tensor_group = nullptr;    ///< gathers what a pipeline scatters, agrees on products; null: neither
   Recompute recompute = Recompute::none;
 };
 

@@ -64,19 +64,19 @@ void set_flops(benchmark::State& state, double flops) {
 template <std::int64_t m, std::int64_t n, std::int64_t k>
 void forward_gemm(const Case& c, benchmark::State& state) {
   const Matrix a = c.working(m, k), b = c.working(n, k), dst = c.working(m, n);
-  for (auto _ : state) c.kernels.matrix->matmul({a, b, dst, false, true, false, {}, 0}, c.stream);
+  for (auto _ : state) c.kernels.matrix->matmul({a, b, dst, false, true, false, {}, 0, {}, {}, {}}, c.stream);
   set_flops(state, 2.0 * m * n * k);
 }
 template <std::int64_t m, std::int64_t n, std::int64_t k>
 void data_gradient_gemm(const Case& c, benchmark::State& state) {
   const Matrix a = c.working(m, k), b = c.working(k, n), dst = c.working(m, n);
-  for (auto _ : state) c.kernels.matrix->matmul({a, b, dst, false, false, false, {}, 0}, c.stream);
+  for (auto _ : state) c.kernels.matrix->matmul({a, b, dst, false, false, false, {}, 0, {}, {}, {}}, c.stream);
   set_flops(state, 2.0 * m * n * k);
 }
 template <std::int64_t m, std::int64_t n, std::int64_t k>
 void weight_gradient_gemm(const Case& c, benchmark::State& state) {
   const Matrix a = c.working(k, m), b = c.working(k, n), dst = c.f32(m, n);
-  for (auto _ : state) c.kernels.matrix->matmul({a, b, dst, true, false, true, {}, 0}, c.stream);
+  for (auto _ : state) c.kernels.matrix->matmul({a, b, dst, true, false, true, {}, 0, {}, {}, {}}, c.stream);
   set_flops(state, 2.0 * m * n * k);
 }
 

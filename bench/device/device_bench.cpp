@@ -135,7 +135,7 @@ class Bench {
                dst = operands.matrix(n, n, working_);
     const double side = static_cast<double>(n);
     arithmetic(fmt::format("gemm {0} x {0} x {0}", n), 2 * side * side * side, [&] {
-      kernels_.matrix->matmul({a, b, dst, false, true, false, {}, 0}, stream_);
+      kernels_.matrix->matmul({a, b, dst, false, true, false, {}, 0, {}, {}, {}}, stream_);
     });
   }
 
@@ -257,12 +257,14 @@ class Bench {
     const View y = operands.matrix(tokens, out, working_), sum = operands.matrix(out, in, DType::f32);
     const double flops = 2.0 * static_cast<double>(out) * static_cast<double>(in) * static_cast<double>(tokens);
     MatrixKernels& kernels = *kernels_.matrix;
-    arithmetic(name + ", forward", flops, [&] { kernels.matmul({x, weight, y, false, true, false, {}, 0}, stream_); });
+    arithmetic(name + ", forward", flops, [&] {
+      kernels.matmul({x, weight, y, false, true, false, {}, 0, {}, {}, {}}, stream_);
+    });
     arithmetic(name + ", input gradient", flops, [&] {
-      kernels.matmul({y, weight, x, false, false, false, {}, 0}, stream_);
+      kernels.matmul({y, weight, x, false, false, false, {}, 0, {}, {}, {}}, stream_);
     });
     arithmetic(name + ", weight gradient", flops, [&] {
-      kernels.matmul({y, x, sum, true, false, true, {}, 0}, stream_);
+      kernels.matmul({y, x, sum, true, false, true, {}, 0, {}, {}, {}}, stream_);
     });
   }
 

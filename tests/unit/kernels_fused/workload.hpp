@@ -40,8 +40,8 @@ class Workload {
   void run() {
     const KernelSet& kernels = backend_.kernels();
     Stream& stream = backend_.device().lane(Lane::compute);
-    kernels.matrix->matmul({a_, b_, product_, false, true, false, bias_, 0}, stream);
-    kernels.matrix->matmul({a_, product_, gradient_, true, false, true, {}, 0}, stream);
+    kernels.matrix->matmul({a_, b_, product_, false, true, false, bias_, 0, {}, {}, {}}, stream);
+    kernels.matrix->matmul({a_, product_, gradient_, true, false, true, {}, 0, {}, {}, {}}, stream);
     kernels.matrix->column_sum(product_, sums_.row_range(0, 1), true, stream);
     kernels.attention->forward(attention(), stream);
     AttentionGradient backward;

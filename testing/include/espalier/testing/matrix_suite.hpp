@@ -59,9 +59,23 @@ class MatrixSuite : public KernelSuite {
     expect_close("accumulated", dst, added, size);
   }
 
+  static Matmul product(const View& a, bool transpose_a, const View& b, bool transpose_b, const View& dst,
+                        bool accumulate = false, const View& bias = {}, std::uint64_t version = 0) {
+    Matmul args;
+    args.a = a;
+    args.b = b;
+    args.dst = dst;
+    args.transpose_a = transpose_a;
+    args.transpose_b = transpose_b;
+    args.accumulate = accumulate;
+    args.bias = bias;
+    args.b_version = version;
+    return args;
+  }
+
   void multiply(const View& a, bool transpose_a, const View& b, bool transpose_b, const View& dst, bool accumulate,
                 const View& bias, std::uint64_t version = 0) {
-    kernels_.matrix->matmul({a, b, dst, transpose_a, transpose_b, accumulate, bias, version}, stream());
+    kernels_.matrix->matmul(product(a, transpose_a, b, transpose_b, dst, accumulate, bias, version), stream());
   }
 };
 

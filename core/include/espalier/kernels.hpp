@@ -31,9 +31,9 @@ struct Matmul {
   /// Not 0: the contents of b are the same in every call with this b.data and version, so a packed copy may be kept.
   std::uint64_t b_version = 0;
   // What a provider may do in the same pass: set only where MatrixKernels::fuses() takes the shape.
-  View gelu;      ///< optional [M, N], dtype of dst: gelu(dst) before its rounding, in bias_gelu's form; dst keeps what goes into it
-  View gelu_src;  ///< optional [M, N], dtype of dst, the dst of a product with `gelu`: dst = (a·b) · gelu'(gelu_src)
-  View sum_a;     ///< optional f32 [M]: Σ_k op(a), a bias gradient where dst is the weight gradient
+  View gelu{};      ///< optional [M, N], dtype of dst: gelu(dst) before its rounding, in bias_gelu's form; dst keeps what goes into it
+  View gelu_src{};  ///< optional [M, N], dtype of dst, the dst of a product with `gelu`: dst = (a·b) · gelu'(gelu_src)
+  View sum_a{};     ///< optional f32 [M]: Σ_k op(a), a bias gradient where dst is the weight gradient
   bool add_sum = false;  ///< sum_a is added to
 };
 

@@ -217,10 +217,7 @@ std::size_t CudaAttention::saved_bytes(const Attention& shape) const {
 
 std::size_t CudaAttention::workspace(const Attention& shape) const {
   if (nothing(shape)) return 0;
-  const std::size_t bytes =
-      std::max(Cut(shape, limits_, false).backward_bytes(shape), Cut(shape, limits_, true).backward_bytes(shape));
-  scratch_.bytes(bytes);  // what is planned is there before the first step
-  return bytes;
+  return std::max(Cut(shape, limits_, false).backward_bytes(shape), Cut(shape, limits_, true).backward_bytes(shape));
 }
 
 void CudaAttention::forward(const Attention& args, Stream& stream) {

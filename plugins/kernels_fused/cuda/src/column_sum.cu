@@ -66,6 +66,10 @@ unsigned blocks_for(std::int64_t n, std::int64_t each) { return static_cast<unsi
 
 }  // namespace
 
+std::size_t sum_workspace(std::int64_t rows, std::int64_t columns) {
+  return rows <= kRows ? 0 : static_cast<std::size_t>((rows + kRows - 1) / kRows * columns) * sizeof(float);
+}
+
 void sum_columns(const View& src, const View& dst, bool accumulate, Scratch& scratch, Stream& stream) {
   with_element(src.dtype, [&](auto element) {
     using T = decltype(element);
@@ -73,8 +77,8 @@ void sum_columns(const View& src, const View& dst, bool accumulate, Scratch& scr
     const std::int64_t blocks = blocks_for(src.rows, kRows);
     ESPALIER_ASSERT(blocks <= kMostBlocks);
     const bool one = blocks == 1;
-    const auto bytes = static_cast<std::size_t>(blocks * src.cols) * sizeof(float);
-    float* partials = one ? dst.as<float>() : reinterpret_cast<float*>(scratch.bytes(bytes, stream));
+    float* partials =
+        one ? dst.as<float>() : reinterpret_cast<float*>(scratch.bytes(sum_workspace(src.rows, src.cols), stream));
     const dim3 grid(blocks_for(src.cols, std::int64_t{kWide} * kPack<T>), static_cast<unsigned>(blocks));
     launch("column_sum", sum_blocks<T>, grid, dim3(kWide, kLayers), 0, handle(stream), src.as<T>(), src.rows, src.cols,
            src.row_stride, aligned_rows(src), one && accumulate, partials);

@@ -8,6 +8,9 @@ namespace espalier::kernels_fused::cuda {
 /// f32.
 void sum_columns(const View& src, const View& dst, bool accumulate, Scratch& scratch, Stream& stream);
 
+/// Scratch bytes of it.
+std::size_t sum_workspace(std::int64_t rows, std::int64_t columns);
+
 /// dst = src in dst's type; vectors of f32, bf16 or f16, not empty.
 void convert(const View& src, const View& dst, Stream& stream);
 

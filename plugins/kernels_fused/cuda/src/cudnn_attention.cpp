@@ -232,10 +232,7 @@ class CudnnAttention final : public AttentionKernels {
     if (supports(shape)) return 0;
     const AttentionGradient gradient = alike(shape);
     const std::int64_t bytes = plan(shape, nullptr).workspace;
-    const auto most =
-        static_cast<std::size_t>(shape.saved.empty() ? bytes : std::max(bytes, plan(shape, &gradient).workspace));
-    if (most > 0) scratch_.bytes(most);  // what is planned is there before the first step
-    return most;
+    return static_cast<std::size_t>(shape.saved.empty() ? bytes : std::max(bytes, plan(shape, &gradient).workspace));
   }
 
   void forward(const Attention& args, Stream& stream) override {

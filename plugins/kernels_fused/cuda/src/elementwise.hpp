@@ -22,6 +22,7 @@ class CudaElementwise final : public ElementwiseKernels {
   void embedding(const View& ids, const View& table, std::int64_t first_id, const View& dst, Stream& stream) override;
   void embedding_backward(const View& ids, const View& grad_dst, std::int64_t first_id, const View& grad_table,
                           Stream& stream) override;
+  std::size_t embedding_workspace(std::int64_t tokens, std::int64_t table_rows) const override;
   void add(const View& a, const View& b, const View& dst, Stream& stream) override;
   void scale(const View& src, float factor, const View& dst, Stream& stream) override;
 

@@ -229,6 +229,10 @@ void CudaElementwise::embedding(const View& ids, const View& table, std::int64_t
   });
 }
 
+std::size_t CudaElementwise::embedding_workspace(std::int64_t tokens, std::int64_t table_rows) const {
+  return Lists::bytes(table_rows, tokens);
+}
+
 void CudaElementwise::embedding_backward(const View& ids, const View& grad_dst, std::int64_t first_id,
                                          const View& grad_table, Stream& stream) {
   ESPALIER_ASSERT(grad_table.dtype == DType::f32 && ids.elements() == grad_dst.rows &&
@@ -237,7 +241,7 @@ void CudaElementwise::embedding_backward(const View& ids, const View& grad_dst, 
   ESPALIER_ASSERT(tokens < std::int64_t{1} << 31 && rows < std::int64_t{1} << 31);
   if (grad_dst.empty() || grad_table.empty()) return;
   const Ids own{ids.as<const std::int32_t>(), tokens, first_id, rows};
-  const Lists lists(scratch_.bytes(Lists::bytes(rows, tokens), stream), rows, tokens);
+  const Lists lists(scratch_.bytes(embedding_workspace(tokens, rows), stream), rows, tokens);
   const dim3 grid(static_cast<unsigned>((tokens + kThreads - 1) / kThreads)), block(kThreads);
   const cudaStream_t queue = handle(stream);
   launch("embedding_backward_clear", clear_lengths, grid, block, 0, queue, own, lists);

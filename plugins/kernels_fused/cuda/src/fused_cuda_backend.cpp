@@ -1,5 +1,6 @@
 #include "fused_cuda_backend.hpp"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -80,6 +81,10 @@ Reason FusedCudaBackend::supports(const Precision& precision) const {
     return "kernels_fused_cuda: gradients accumulate in f32, not in " + std::string(name_of(precision.accumulate));
   }
   return {};
+}
+
+void FusedCudaBackend::prepare(const Preparation& work) {
+  scratch_.reserve(std::max(work.workspace, CudaUpdate::workspace()), device_.lane(Lane::compute));
 }
 
 std::unique_ptr<Communicator> FusedCudaBackend::wrap(std::unique_ptr<Communicator> communicator) {

@@ -51,6 +51,7 @@ class FusedCudaBackend final : public Backend {
   Device& device() override { return device_; }
   const KernelSet& kernels() override { return kernels_; }
   Reason supports(const Precision& precision) const override;
+  void prepare(const Preparation& work) override;
   std::unique_ptr<Communicator> wrap(std::unique_ptr<Communicator> communicator) override;
 
   Gemm& gemm() { return gemm_; }

@@ -41,6 +41,10 @@ View CudaMatrix::aligned_bias(const View& bias, DType dtype, Stream& stream) {
   return copy;
 }
 
+std::size_t CudaMatrix::sum_workspace(std::int64_t rows, std::int64_t columns) const {
+  return cuda::sum_workspace(rows, columns);
+}
+
 void CudaMatrix::column_sum(const View& src, const View& dst, bool accumulate, Stream& stream) {
   ESPALIER_ASSERT(dst.dtype == DType::f32 && dst.elements() == src.cols);
   if (dst.elements() == 0) return;

@@ -16,6 +16,7 @@ class CudaMatrix final : public MatrixKernels {
   std::size_t workspace(const Matmul& shape) const override;
   void matmul(const Matmul& args, Stream& stream) override;
   void column_sum(const View& src, const View& dst, bool accumulate, Stream& stream) override;
+  std::size_t sum_workspace(std::int64_t rows, std::int64_t columns) const override;
 
  private:
   View aligned_bias(const View& bias, DType dtype, Stream& stream);

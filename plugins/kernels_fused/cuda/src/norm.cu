@@ -261,9 +261,7 @@ Reason CudaNorm::supports(DType working, std::int64_t) const {
 }
 
 std::size_t CudaNorm::workspace(std::int64_t tokens, std::int64_t hidden) const {
-  const std::size_t bytes = static_cast<std::size_t>(parts_of(tokens) * 2 * hidden) * sizeof(float);
-  scratch_.bytes(bytes);  // what is planned is there before the first step
-  return bytes;
+  return static_cast<std::size_t>(parts_of(tokens) * 2 * hidden) * sizeof(float);
 }
 
 void CudaNorm::forward(const LayerNorm& args, Stream& stream) {

@@ -291,10 +291,12 @@ void CudaUpdate::gemm(const View& a, bool transpose_a, const View& b, bool trans
   gemm_.multiply(product, stream);
 }
 
+std::size_t CudaUpdate::workspace() { return kSumRound * sizeof(double); }
+
 void CudaUpdate::squared_sum(const View& x, double* slot, Stream& stream) {
   check(x, x.elements());
   const auto squares = wide(x.as<float>()) ? squares_kernel<true> : squares_kernel<false>;
-  auto* partial = reinterpret_cast<double*>(scratch_.bytes(kSumRound * sizeof(double), stream));
+  auto* partial = reinterpret_cast<double*>(scratch_.bytes(workspace(), stream));
   for (std::int64_t first = 0; first < x.elements(); first += kSumRound * kSumBlock) {
     const std::int64_t n = std::min(x.elements() - first, kSumRound * kSumBlock);
     const std::int64_t blocks = (n + kSumBlock - 1) / kSumBlock;

@@ -14,6 +14,9 @@ class CudaUpdate final : public UpdateKernels {
   /// Both are kept by reference.
   CudaUpdate(BatchedGemm& gemm, Scratch& scratch) : gemm_(gemm), scratch_(scratch) {}
 
+  /// Scratch bytes of any call.
+  static std::size_t workspace();
+
   void adamw(const AdamW& args, Stream& stream) override;
   void scale(const View& x, double a, const float* factor, const std::int32_t* skip, Stream& stream) override;
   void lerp(const View& x, const View& y, double t, const float* factor, const std::int32_t* skip,

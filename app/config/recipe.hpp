@@ -113,7 +113,7 @@ struct CheckpointSection {
   std::string load = "auto";       ///< "auto": newest in `save` if there is one; "none"; or a path
   std::string load_optimizer;      ///< "strict", "convert" or "skip"
   std::string load_model;          ///< weights where "auto" finds no checkpoint; "": initial ones
-  std::int64_t save_interval = 0;  ///< steps; 0: only at the end and when interrupted
+  std::int64_t save_interval = 0;  ///< steps; 0: only at the end and when interrupted; -1: none
   std::int64_t keep = 0;           ///< newest ones kept; 0: all
   bool async = true;
 };

@@ -144,7 +144,8 @@ constexpr OptionSpec kEval[] = {
 
 constexpr OptionSpec kCheckpoint[] = {
     {"save", string, "", "folder of the checkpoints; default run.dir/checkpoints"},
-    {"save_interval", integer, "0", "steps between checkpoints; 0: only at the end and when stopped", 0, 1e9},
+    {"save_interval", integer, "0",
+     "steps between checkpoints; 0: only at the end and when stopped; -1: none (what the run learns is lost)", -1, 1e9},
     {"keep", integer, "0", "newest checkpoints that stay; 0: all", 0, 1e9},
     {"async", boolean, "true", "write in the background of training"},
     {"load", string, "\"auto\"",

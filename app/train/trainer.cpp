@@ -97,12 +97,17 @@ ExitCode Trainer::run() {
     rescue_save();
     throw;
   }
-  if (saved_step_ != state_.step) save();
+  if (saved_step_ != state_.step && recipe_.checkpoint.save_interval >= 0) save();
   finish_save();
   report_communication();
   report_loader();
   report_guard();
   if (!finished()) {
+    if (recipe_.checkpoint.save_interval < 0) {
+      event("stop", fmt::format("{} after step {}; checkpoint.save_interval = -1: nothing is saved", to_string(stop),
+                                state_.step));
+      return ExitCode::interrupted;
+    }
     // What loads something else at each start would begin again.
     const bool goes_on = recipe_.checkpoint.load == "auto" && recipe_.checkpoint.load_optimizer != "skip";
     event("stop",

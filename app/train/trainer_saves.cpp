@@ -52,7 +52,7 @@ void Trainer::start_or_resume() {
                                                session_.executor().parameters(), session_.data_parallel().state(),
                                                session_.optimizer().state());
   // A folder that cannot hold a checkpoint must not come to light after hours of training.
-  if (!finished()) {
+  if (!finished() && checkpoint.save_interval >= 0) {
     phase(session_.world(), [&] {
       if (session_.world().rank() == 0) store.require_room(writer_->world_bytes());
     });

@@ -66,6 +66,19 @@ TEST(Stop, UserSignalToTheFirstOfTwo) { expect_stop_and_resume("usr2", 2, SIGUSR
 TEST(Stop, UserSignalToTheLauncher) { expect_stop_and_resume("usrm", 2, SIGUSR1, Whom::mpiexec); }
 TEST(Stop, TerminateToOneOfFour) { expect_stop_and_resume("term4", 4, SIGTERM, Whom::last_rank); }
 
+TEST(Stop, WithoutCheckpointsItSaysThatNothingIsSaved) {
+  TrainerJob job("none_saved");
+  prepare(job, 1);
+  job.set("checkpoint.save_interval", "-1");
+  const auto process = job.start();
+  ASSERT_TRUE(job.wait_for_step(*process, 3)) << process->output();
+  ASSERT_EQ(::kill(process->ranks("trainer").front(), SIGTERM), 0);
+  const Ended ended = process->wait(30);
+  EXPECT_EQ(ended.code, 75) << ended.output;
+  EXPECT_EQ(count_of(ended.output, "checkpoint.save_interval = -1: nothing is saved"), 1) << ended.output;
+  EXPECT_EQ(count_of(ended.output, "saving checkpoint"), 0) << ended.output;
+}
+
 // Ctrl-C at a terminal reaches mpiexec, which passes it on and waits.
 TEST(Stop, InterruptToTheLauncher) { expect_stop_and_resume("intm", 2, SIGINT, Whom::mpiexec); }
 

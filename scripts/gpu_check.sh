@@ -4,11 +4,11 @@
 # 20 steps of bloom-560m and bloom-1b7. Leaves report.md and report.json, and each part's log, in one folder.
 #   scripts/gpu_check.sh [--build DIR] [--out DIR] [--minutes 10] [--tiny] [--dry-run]
 # --build DIR  a build made elsewhere (cmake -DESPALIER_CUDA=ON); without it build-gpu is made, of what is needed only.
-# --out DIR    for the results (gpu_check)
-# --minutes N  what is not begun by then is left out, and the report says so
+# --out DIR    for the results (gpu_check): a new or empty folder, or one of an earlier check, whose results go
+# --minutes N  counted from the end of the build; what is not begun by then is left out, and the report says so
 # --tiny       small shapes: to try the script itself, on emulated CUDA (ESPALIER_PLUGIN_PATH) or on a small GPU; its times mean nothing
 # --dry-run    stops at the first call of the device: build, programs, plugins and recipes are checked
-# Exit code: 0 all passed, 1 something failed, 3 there is no device.
+# Exit code: 0 all passed, 1 something failed, 3 there is no device; 130 stopped by a signal, with a report of what was done by then.
 set -uo pipefail
 source_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -53,8 +53,14 @@ trainer=$build/app/trainer bench=$build/bench/device_bench suite=$build/tests/gp
 for program in "$trainer" "$bench"; do
   [ -x "$program" ] || { echo "gpu_check.sh: $program is not there: build it with -DESPALIER_CUDA=ON" >&2; exit 1; }
 done
+SECONDS=0
 mkdir -p "$out" || exit 1
 out=$(cd "$out" && pwd)
+if [ -n "$(ls -A "$out")" ] && ! [ -e "$out/.gpu_check" ]; then
+  echo "gpu_check.sh: $out holds something else: name a new folder with --out" >&2
+  exit 2
+fi
+touch "$out/.gpu_check" || { echo "gpu_check.sh: $out cannot be written: name another folder with --out" >&2; exit 1; }
 rm -f "$out"/*.log "$out"/*.toml "$out"/report.* "$out"/*.json
 rm -rf "$out"/runs
 
@@ -65,13 +71,25 @@ fields=()  # of report.json
 note() {
   printf '%-28s %-8s %s\n' "$1" "$2" "$3"
   rows+=("| $1 | $2 | $3 |")
-  local text=${3//\\/\\\\}
+  local text=${3//[[:cntrl:]]/ }
+  text=${text//\\/\\\\}
   fields+=("  {\"part\": \"$1\", \"verdict\": \"$2\", \"text\": \"${text//\"/\\\"}\"}")
   [ "$2" != failed ] || failed=1
 }
 late() { [ "$SECONDS" -ge $((minutes * 60)) ]; }
 # limit SECONDS: what of them the whole still allows.
 limit() { local left=$((minutes * 60 - SECONDS)); [ "$left" -lt "$1" ] && echo $((left > 1 ? left : 1)) || echo "$1"; }
+# run SECONDS COMMAND...: with a limit, and so that a signal to this script ends it, too.
+child=''
+run() {
+  timeout --kill-after=10 "$@" &
+  child=$!
+  wait "$child"
+  local code=$?
+  child=''
+  case $code in 124 | 137) echo "stopped after $1 s" ;; esac
+  return "$code"
+}
 reason() { grep -v '^ *$' "$1" | tail -n 1 | tr -d '|' | cut -c 1-300; }
 
 # recipe NAME DEVICE LAYERS HIDDEN HEADS VOCAB SEQ MICRO STEPS [LINES...]: a recipe in $out on synthetic text.
@@ -85,6 +103,7 @@ recipe() {
       "$steps" "$micro" "$micro"
     printf '[optimizer]\nplugin = "optim_bf16"\n[backend]\nplugin = "kernels_fused"\ndevice = "%s"\n' "$device"
     printf '[data]\nplugin = "synthetic"\n[log]\ninterval = 1\n'
+    printf '[checkpoint]\nsave_interval = -1\n'  # those of the large models would take 50 GB and minutes
     printf '%s\n' "$@"
   } >"$out/$name.toml"
 }
@@ -109,13 +128,6 @@ recipe bloom_560m_own_attention cuda "${size_560m[@]}" $steps
 recipe bloom_1b7 cuda "${size_1b7[@]}" $steps
 sed -i 's/^device = "cuda"$/&\nattention = "own"/' "$out/parity_own_attention.toml" "$out/bloom_560m_own_attention.toml"
 
-say "recipes and plugins"
-"$trainer" doctor >"$out/doctor.log" 2>&1
-for file in "$out"/*.toml; do
-  "$trainer" config check "$file" >"$out/check.log" 2>&1 || { cat "$out/check.log" >&2; echo "gpu_check.sh: $file is refused" >&2; exit 1; }
-done
-note "recipes" passed "$(find "$out" -name '*.toml' | wc -l) recipes are accepted"
-
 # report: both files; ends the script.
 report() {
   {
@@ -139,13 +151,29 @@ report() {
     if [ -s "$out/kernels.json" ]; then cat "$out/kernels.json"; else echo null; fi
     printf '}\n'
   } >"$out/report.json"
-  echo
-  echo "gpu_check.sh: $out/report.md, report.json"
+  printf '\ngpu_check.sh: %s/report.md, report.json\n' "$out" >&3
   exit "$1"
 }
+# shellcheck disable=SC2317  # called by the trap
+stop() {
+  trap '' INT TERM HUP
+  exec 1>&3
+  [ -z "$child" ] || { kill "$child" && wait "$child"; } 2>/dev/null
+  note "stopped" failed "by a signal"
+  report 130
+}
+exec 3>&1
+trap stop INT TERM HUP
+
+say "recipes and plugins"
+run 60 "$trainer" doctor >"$out/doctor.log" 2>&1
+for file in "$out"/*.toml; do
+  run 60 "$trainer" config check "$file" >"$out/check.log" 2>&1 || { cat "$out/check.log" >&2; echo "gpu_check.sh: $file is refused" >&2; exit 1; }
+done
+note "recipes" passed "$(find "$out" -name '*.toml' | wc -l) recipes are accepted"
 
 say "first call of the device"
-if ! timeout "$(limit 60)" "$trainer" train "$out/parity_cuda.toml" >"$out/parity_cuda.log" 2>&1; then
+if ! run "$(limit 60)" "$trainer" train "$out/parity_cuda.toml" >"$out/parity_cuda.log" 2>&1; then
   why=$(reason "$out/parity_cuda.log")
   if grep -qi 'no CUDA device' "$out/parity_cuda.log"; then
     note "device" "none" "$why"
@@ -162,7 +190,7 @@ say "parity of a training run"
 # near NAME RUN: RUN's losses are those of parity_cuda within BF16's rounding: two providers round at other places, and that is carried through
 # the steps.
 near() {
-  if ! timeout "$(limit 60)" "$trainer" train "$out/$2.toml" >"$out/$2.log" 2>&1; then
+  if ! run "$(limit 60)" "$trainer" train "$out/$2.toml" >"$out/$2.log" 2>&1; then
     note "$1" failed "$(reason "$out/$2.log")"
     return
   fi
@@ -183,7 +211,7 @@ note "attention of auto" said "$(attention_of parity_cuda)"
 
 # same NAME RUN: RUN gives the losses of parity_cuda to the digit.
 same() {
-  if ! timeout "$(limit 60)" "$trainer" train "$out/$2.toml" >"$out/$2.log" 2>&1; then
+  if ! run "$(limit 60)" "$trainer" train "$out/$2.toml" >"$out/$2.log" 2>&1; then
     note "$1" failed "$(reason "$out/$2.log")"
   elif [ "$(values "$2" "lm loss")" = "$(values parity_cuda "lm loss")" ]; then
     note "$1" passed "the same losses to the digit"
@@ -196,7 +224,7 @@ same "offloaded optimizer state" offload
 
 if [ -x "$suite" ] && ! late; then
   say "parity of the kernels with FP64"
-  if timeout "$(limit 150)" "$suite" --gtest_brief=1 >"$out/suite.log" 2>&1; then
+  if run "$(limit 150)" "$suite" --gtest_brief=1 >"$out/suite.log" 2>&1; then
     if grep -q 'no CUDA device' "$out/suite.log"; then
       note "kernels against FP64" "left out" "$(reason <(grep 'no CUDA device' "$out/suite.log"))"
     else
@@ -213,7 +241,7 @@ if late; then
   note "kernel speeds" "left out" "no time left"
 else
   say "speed of the kernels"
-  if timeout "$(limit 150)" "$bench" "$out/bloom_560m.toml" "${bench_arguments[@]}" --json="$out/kernels.json" >"$out/kernels.log" 2>&1; then
+  if run "$(limit 150)" "$bench" "$out/bloom_560m.toml" "${bench_arguments[@]}" --json="$out/kernels.json" >"$out/kernels.log" 2>&1; then
     slow=$(awk -F'|' '/% of copy/ && !/\| copy / { s = $5; sub(/%.*/, "", s); if (s + 0 < 80) { gsub(/^ +| +$/, "", $2); list = list (list ? ", " : "") $2 } } END { print list }' "$out/kernels.log")
     note "kernel speeds" "$([ -z "$slow" ] && echo passed || echo slow)" "${slow:+below 80 % of copy: $slow}"
   else
@@ -225,7 +253,7 @@ fi
 speed() {
   if late; then note "$1" "left out" "no time left"; return; fi
   say "$1"
-  if ! timeout "$(limit 120)" "$trainer" train "$out/$2.toml" >"$out/$2.log" 2>&1; then
+  if ! run "$(limit 120)" "$trainer" train "$out/$2.toml" >"$out/$2.log" 2>&1; then
     note "$1" failed "$(reason "$out/$2.log")"
     return
   fi
@@ -233,6 +261,10 @@ speed() {
   $tiny && from=2
   tokens=$(values "$2" "tokens per second" | median_after $from)
   flops=$(values "$2" "TFLOP\/s per rank" | median_after $from)
+  if [ -z "$tokens" ] || [ -z "$flops" ]; then
+    note "$1" failed "no speeds in $out/runs/$2/metrics.jsonl"
+    return
+  fi
   local measured
   measured=$(grep -o '"peak_tflop_per_s": *[0-9.e+-]*' "$out/kernels.json" 2>/dev/null | sed 's/.*: *//')
   note "$1" passed "$(awk -v t="$tokens" -v f="$flops" -v p="${measured:-0}" 'BEGIN {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # scripts/gpu_check.sh where there is no GPU: its dry run stops at the first call of the device; on emulated CUDA it goes through to the end; a
-# run that fails makes the whole fail.
+# run that fails makes the whole fail; a signal ends it with a report.
 #   gpu_check_test.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 script=$1/scripts/gpu_check.sh build=$2
@@ -25,6 +25,7 @@ bash "$script" --build "$build" --out "$folder/tiny" --tiny >"$folder/tiny.txt" 
 for part in 'training, CPU and CUDA' 'attention, auto and own' 'bloom-560m, own attention' 'waiting after each launch' 'offloaded optimizer state' 'bloom-560m' 'bloom-1b7'; do
   grep -qF "| $part | passed |" "$folder/tiny/report.md" || fail "\"$part\" has not passed: $(cat "$folder/tiny/report.md")"
 done
+[ -z "$(find "$folder/tiny/runs" -path '*/checkpoints/*')" ] || fail "checkpoints are saved"
 grep -qF '| attention of auto | said | attention: own softmax' "$folder/tiny/report.md" || fail "how attention went is not told"
 ! grep -qF '| kernels against FP64 | passed |' "$folder/tiny/report.md" || [ -e /dev/nvidia0 ] ||
   fail "the suite for a real GPU says that it passed without one"
@@ -48,4 +49,26 @@ code=0
 bash "$script" --build "$folder/build" --out "$folder/wrong" --tiny --minutes 1 >"$folder/wrong.txt" || code=$?
 [ $code -eq 1 ] || fail "other losses on the CPU: the code is $code, not 1"
 grep -q 'training, CPU and CUDA | failed' "$folder/wrong/report.md" || fail "other losses on the CPU are not seen"
-echo "gpu_check.sh: dry run, emulated run and a wrong one end as they should"
+# A folder that holds something else stays as it is.
+mkdir "$folder/other"
+echo '{}' >"$folder/other/mine.json"
+code=0
+bash "$script" --build "$folder/build" --out "$folder/other" --tiny >"$folder/other.txt" 2>&1 || code=$?
+[ $code -eq 2 ] || fail "a folder of somebody else is taken: the code is $code, not 2"
+[ "$(ls -A "$folder/other")" = mine.json ] || fail "a folder of somebody else is changed"
+
+# A signal ends the run that is under way, and what was done is reported.
+cat >"$folder/build/app/trainer" <<TRAINER
+#!/usr/bin/env bash
+[ "\$1" != train ] || { echo \$\$ >"$folder/running"; exec sleep 60; }
+TRAINER
+bash "$script" --build "$folder/build" --out "$folder/stopped" --tiny >"$folder/stopped.txt" 2>&1 &
+for _ in $(seq 300); do [ ! -s "$folder/running" ] || break; sleep 0.1; done
+kill -TERM $!
+code=0
+wait $! || code=$?
+[ $code -eq 130 ] || fail "a signal ends it with $code, not 130: $(cat "$folder/stopped.txt")"
+! kill -0 "$(cat "$folder/running")" 2>/dev/null || fail "a signal leaves the run behind"
+grep -qF '| stopped | failed |' "$folder/stopped/report.md" || fail "a signal leaves no report"
+
+echo "gpu_check.sh: dry run, emulated run, a wrong one and a stopped one end as they should"

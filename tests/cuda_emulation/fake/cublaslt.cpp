@@ -39,6 +39,7 @@ struct Algorithm {
   std::uint64_t problem;
   std::uint64_t workspace;
   std::uint32_t alignment[4];
+  std::uint32_t bias_alignment;
 };
 
 template <class Held, class Opaque>
@@ -152,6 +153,12 @@ void multiply(const Operation& o, const Layout& a, const Layout& b, const Layout
       store(d_data, d.type, i + j * d.ld, x);
     }
   }
+}
+
+/// What the library takes for granted of an address that it was shown: null stands for any alignment.
+std::uint32_t shown_alignment(const void* data) {
+  const auto address = reinterpret_cast<std::uintptr_t>(data) | 256;
+  return static_cast<std::uint32_t>(address & (~address + 1));
 }
 
 std::size_t extent(const Layout& l) {
@@ -300,6 +307,7 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cub
   algorithm.problem = checksum(held(operation), {&held(a), &held(b), &held(c), &held(d)});
   algorithm.workspace = std::min<std::uint64_t>(p.workspace, 4096);
   std::copy(std::begin(p.alignment), std::end(p.alignment), std::begin(algorithm.alignment));
+  algorithm.bias_alignment = shown_alignment(held(operation).bias);
   static_assert(sizeof algorithm <= sizeof results[0].algo);
   std::memcpy(&results[0].algo, &algorithm, sizeof algorithm);
   results[0].workspaceSize = algorithm.workspace;
@@ -331,7 +339,7 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_
   const float keep = *static_cast<const float*>(beta);
   if (o.epilogue == CUBLASLT_EPILOGUE_BIAS) {
     Layout bias{o.bias_type, 1, ld.rows, 1, static_cast<std::int64_t>(ld.rows), 0};
-    check_operand(o.bias, bias, 16, "bias of a product");
+    check_operand(o.bias, bias, algorithm.bias_alignment, "bias of a product");
   }
   fake::enqueue(stream, "matmul", [=] {
     std::memset(workspace, 0xFF, algorithm.workspace);  // as a split sum would leave it: what others keep there is lost

@@ -166,6 +166,9 @@ std::unique_ptr<Gemm::Plan> Gemm::make_plan(const Key& key) const {
   if (key.bias()) {
     plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     plan->set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(key.target()));
+    // The heuristic takes the alignment it may rely on from the address: what every bias has, not what the first one
+    // has.
+    plan->set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(std::uintptr_t{kWidestAccess}));
   }
   const auto layout = [&](cublasLtMatrixLayout_t& to, DType type, std::int64_t rows, std::int64_t columns,
                           int operand) {

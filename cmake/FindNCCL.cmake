@@ -7,7 +7,7 @@ find_path(
   PATH_SUFFIXES include
   DOC "Folder of nccl.h")
 find_library(
-  NCCL_LIBRARY nccl
+  NCCL_LIBRARY NAMES nccl libnccl.so.2  # PyPI's wheels have no libnccl.so
   HINTS ENV NCCL_HOME ${CUDAToolkit_LIBRARY_DIR}
   PATH_SUFFIXES lib lib64
   DOC "libnccl.so")

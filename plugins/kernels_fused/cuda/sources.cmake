@@ -6,6 +6,7 @@ set(kernels_fused_cuda_kernels
     src/combine.cu
     src/elementwise.cu
     src/embedding.cu
+    src/images.cu
     src/loss.cu
     src/norm.cu
     src/random.cu
@@ -14,6 +15,7 @@ set(kernels_fused_cuda_kernels
     src/update.cu)
 set(kernels_fused_cuda_host
     src/device.cpp
+    src/environment.cpp
     src/fused_cuda_backend.cpp
     src/gemm.cpp
     src/matrix.cpp

@@ -31,6 +31,15 @@ int device_count() {
   return text != nullptr ? std::atoi(text) : 1;
 }
 
+int number_from(const char* variable, int otherwise) {
+  const char* text = std::getenv(variable);
+  return text != nullptr ? std::atoi(text) : otherwise;
+}
+/// Compute capability times ten.
+int capability() { return number_from("ESPALIER_FAKE_CUDA_CAPABILITY", 80); }
+/// CUDA version of the driver, 0 for none.
+int driver() { return device_count() == 0 ? 0 : number_from("ESPALIER_FAKE_CUDA_DRIVER", CUDART_VERSION); }
+
 /// Bytes of rows that are `pitch` apart, from the first to the last.
 std::size_t extent(std::size_t pitch, std::size_t width, std::size_t height) {
   return height == 0 || width == 0 ? 0 : (height - 1) * pitch + width;
@@ -76,7 +85,8 @@ extern "C" {
 
 cudaError_t CUDARTAPI cudaGetDeviceCount(int* count) {
   const int devices = device_count();
-  if (devices == 0) return fail(cudaErrorInsufficientDriver);  // leaves the count alone, as the real one does
+  // Leaves the count alone, as the real one does. A driver of the same major version is new enough.
+  if (driver() / 1000 < CUDART_VERSION / 1000) return fail(cudaErrorInsufficientDriver);
   *count = devices;
   return cudaSuccess;
 }
@@ -97,8 +107,8 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* properties, int de
   *properties = cudaDeviceProp{};
   std::snprintf(properties->name, sizeof properties->name, "Emulated GPU");
   properties->totalGlobalMem = fake::device_bytes_total();
-  properties->major = 8;
-  properties->minor = 0;
+  properties->major = capability() / 10;
+  properties->minor = capability() % 10;
   properties->multiProcessorCount = 108;
   properties->warpSize = 32;
   properties->maxThreadsPerBlock = 1024;
@@ -139,7 +149,7 @@ cudaError_t CUDARTAPI cudaDeviceCanAccessPeer(int* can, int, int) {
 }
 
 cudaError_t CUDARTAPI cudaDriverGetVersion(int* version) {
-  *version = device_count() == 0 ? 0 : CUDART_VERSION;
+  *version = driver();
   return cudaSuccess;
 }
 
@@ -156,6 +166,12 @@ cudaError_t CUDARTAPI cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 
 cudaError_t CUDARTAPI cudaDeviceSynchronize() {
   fake::run_all();
+  return status();
+}
+
+cudaError_t CUDARTAPI cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+  if (capability() < 80) return fail(cudaErrorNoKernelImageForDevice);
+  *attributes = cudaFuncAttributes{};
   return status();
 }
 
@@ -204,6 +220,8 @@ const char* CUDARTAPI cudaGetErrorString(cudaError_t error) {
       return "CUDA driver version is insufficient for CUDA runtime version";
     case cudaErrorInvalidDevice:
       return "invalid device ordinal";
+    case cudaErrorNoKernelImageForDevice:
+      return "no kernel image is available for execution on the device";
     case cudaErrorLaunchFailure:
       return "unspecified launch failure";
     case cudaErrorNotReady:

@@ -2,6 +2,7 @@
 // the fake runtime's streams and poll there.
 #include <sched.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -82,6 +83,15 @@ std::vector<int> meet(const Id& id, int rank, int size) {
   return world;
 }
 
+/// Read once, as NCCL does.
+bool starts_in_order() {
+  static const bool order = [] {
+    const char* const text = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+    return text != nullptr && std::atoi(text) != 0;
+  }();
+  return order;
+}
+
 void require_device(const void* data, std::uint64_t bytes, const char* what) {
   if (bytes == 0) return;
   if (fake::place_of(data) == fake::Place::pageable) {
@@ -159,6 +169,11 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId unique, i
   Id id{};
   std::memcpy(&id, &unique, sizeof id);
   if (id.magic != kMagic || rank < 0 || rank >= size) return ncclInvalidArgument;
+  if (!communicators.empty() && !starts_in_order()) {
+    fake::violation(
+        "ncclCommInitRank: two communicators on a device, whose kernels start in any order without "
+        "NCCL_LAUNCH_ORDER_IMPLICIT=1: they may wait for each other in a circle");
+  }
   auto made_here = std::make_shared<ncclComm>();
   made_here->number = static_cast<int>(communicators.size()) + 1;
   made_here->rank = rank;

@@ -32,6 +32,7 @@ NARROW = (
     (r"store_key_gradient_kernel<", "rw", "rows of one head, wherever they start"),
     (r"squares_kernel<true>", "w", "writes one sum a block"),
     (r"squares_kernel<false>|flat_kernel<.*, false>", "rw", "the variant for operands that are not aligned"),
+    (r"nothing$", "rw", "is only looked up"),
     (r"verdict_kernel$|add_partial_kernel$", "rw", "a few numbers in all"),
 )
 # Kernels that read or write FP32 beside a 16-bit type, without saying so in their name. A pack is 16 bytes of the wider one.

@@ -6,8 +6,10 @@
 #include <cstring>
 
 #include "check.hpp"
+#include "environment.hpp"
 #include "espalier/communicator.hpp"
 #include "espalier/error.hpp"
+#include "images.hpp"
 #include "staging.hpp"
 
 namespace espalier::kernels_fused::cuda {
@@ -27,10 +29,13 @@ int count_gpus() {
   cudaDriverGetVersion(&driver);
   cudaRuntimeGetVersion(&runtime);
   const std::string has = driver == 0 ? "no driver is loaded" : "the driver's CUDA version is " + version_text(driver);
+  const std::string advice = driver == 0 ? "install NVIDIA's driver"
+                             : error == cudaErrorInsufficientDriver
+                                 ? "install a driver of CUDA " + version_text(runtime) + " or newer"
+                                 : "look at nvidia-smi and CUDA_VISIBLE_DEVICES";
   throw DeviceError(
       "no CUDA device: " + std::string(error == cudaSuccess ? "none is visible" : cudaGetErrorString(error)) + " (" +
-      has + ", the plugin needs " + version_text(runtime) +
-      "); install a driver, look at CUDA_VISIBLE_DEVICES, or set backend.device = \"cpu\"");
+      has + ", the plugin needs " + version_text(runtime) + "); " + advice + ", or set backend.device = \"cpu\"");
 }
 
 /// The rank's own GPU: by its number on the host, or the only one there is (a launcher may show each rank its own).
@@ -73,6 +78,21 @@ GpuFacts look_at(int index, int count) {
   return facts;
 }
 
+/// An older GPU than the kernels were compiled for, and one that is too new for the driver to compile them for, would
+/// show at the first kernel, far from here.
+void require_kernels(const GpuFacts& facts, const std::string& name) {
+  cudaFuncAttributes attributes{};
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, any_kernel());
+  if (error == cudaSuccess) return;
+  cudaGetLastError();
+  throw DeviceError(name + ": " + facts.name + " (compute capability " + std::to_string(facts.major) + "." +
+                    std::to_string(facts.minor) + ") cannot run the plugin's kernels: " + cudaGetErrorString(error) +
+                    " (CUDA error " + std::to_string(static_cast<int>(error)) + "); they were compiled for " +
+                    compiled_for() +
+                    ": choose another GPU, build with this one in CMAKE_CUDA_ARCHITECTURES, or, if it is " +
+                    "newer than those, take a driver of CUDA " + version_text(facts.runtime) + " or newer");
+}
+
 enum class Side : std::uint8_t { pageable, pinned, device };
 
 Side side_of(const void* data) {
@@ -92,11 +112,13 @@ Side side_of(const void* data) {
 }  // namespace
 
 CudaDevice::CudaDevice(int index) {
+  prepare_environment();
   const int count = count_gpus();
   const int chosen = choose_gpu(index, count);
   check(cudaSetDevice(chosen), "choice of a GPU");
   facts_ = look_at(chosen, count);
   name_ = "cuda:" + std::to_string(chosen);
+  require_kernels(facts_, name_);
   // Communication goes first where both could run: what waits for it is usually the longer way.
   int least = 0;
   int greatest = 0;

@@ -13,6 +13,7 @@
 namespace espalier::kernels_fused::cuda {
 namespace {
 
+constexpr int kOldestNccl = 22600;  // the first that starts the operations of several groups in the host's order
 constexpr std::size_t kScratchBytes = std::size_t{16} << 20;
 // Below it one exchange of everything beats two of pieces.
 constexpr std::size_t kSmallBytes = std::size_t{64} << 10;
@@ -130,7 +131,12 @@ NcclCommunicator::NcclCommunicator(Device& device, std::unique_ptr<Communicator>
 void NcclCommunicator::connect() {
   ncclUniqueId id{};
   std::string problem;
-  if (rank_ == 0) {
+  int version = 0;
+  ncclGetVersion(&version);
+  if (version < kOldestNccl) {
+    problem = "NCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) +
+              " is loaded, and several groups on one GPU need 2.26 or later: look at LD_LIBRARY_PATH";
+  } else if (rank_ == 0) {
     const ncclResult_t status = ncclGetUniqueId(&id);
     if (status != ncclSuccess)
       problem = "group " + std::string(name()) + ": ncclGetUniqueId: " + ncclGetErrorString(status);

@@ -69,6 +69,29 @@ TEST(CudaDevices, NoneGivesOneClearMessage) {
   EXPECT_THAT(message, HasSubstr("backend.device = \"cpu\""));
 }
 
+TEST(CudaDevices, AnOldDriverIsNamedWithBothVersions) {
+  const Variable old("ESPALIER_FAKE_CUDA_DRIVER", "12040");
+  const std::string message = error_of([] { CudaDevice device(-1); });
+  EXPECT_THAT(message, StartsWith("no CUDA device: CUDA driver version is insufficient"));
+  EXPECT_THAT(message, HasSubstr("the driver's CUDA version is 12.4"));
+  EXPECT_THAT(message, HasSubstr("install a driver of CUDA "));
+}
+
+TEST(CudaDevices, AGpuWithoutKernelsIsRefusedAtOnce) {
+  const Variable old("ESPALIER_FAKE_CUDA_CAPABILITY", "75");
+  const std::string message = error_of([] { CudaDevice device(0); });
+  EXPECT_THAT(message, StartsWith("cuda:0: Emulated GPU (compute capability 7.5) cannot run the plugin's kernels: "));
+  EXPECT_THAT(message, HasSubstr("compiled for 8.0"));
+}
+
+TEST(CudaDevices, WhatSeveralStreamsNeedIsSaidUnlessSet) {
+  unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+  const Variable own("CUDA_DEVICE_MAX_CONNECTIONS", "1");
+  CudaDevice device(0);
+  EXPECT_STREQ(std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT"), "1");
+  EXPECT_STREQ(std::getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "1") << "the environment has the last word";
+}
+
 TEST(CudaDevices, RanksTakeTheirOwn) {
   const Variable two("ESPALIER_FAKE_CUDA_DEVICES", "2");
   const Variable ranks("MPI_LOCALNRANKS", "3");

@@ -37,25 +37,32 @@ bool wide(const T* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer) % (sizeof(T) * kFlatGroup) == 0;
 }
 
-/// Operation: `bool idle() const` (change nothing, asked on the device), `at<kWidth>(std::int64_t i) const` does
-/// elements i … i + kWidth − 1.
+/// Operation: kAhead, the groups of one thread; `load<kWidth>(std::int64_t i) const` gives what it needs of elements
+/// i … i + kWidth − 1, `store<kWidth>(std::int64_t i, items, by) const` does them, by what `by()` found; `bool idle()
+/// const`: change nothing, asked on the device.
+///
+/// The loads of a whole block are under way before the answer of idle() is waited for.
 template <class Operation, bool kWide>
 __global__ void __launch_bounds__(kFlatThreads) flat_kernel(Operation operation, std::int64_t n) {
-  if (operation.idle()) return;
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kFlatElements;
-  if constexpr (kWide) {
-    const std::int64_t i = first + threadIdx.x * kFlatGroup;
-    if (i + kFlatGroup <= n) {
-      operation.template at<kFlatGroup>(i);
-    } else {
-      for (std::int64_t j = i; j < n; ++j) operation.template at<1>(j);
-    }
-  } else {
+  constexpr std::int64_t kBlock = kFlatElements * Operation::kAhead;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kBlock;
+  if (kWide && first + kBlock <= n) {
+    const std::int64_t own = first + threadIdx.x * kFlatGroup;
+    decltype(operation.template load<kFlatGroup>(own)) items[Operation::kAhead];
 #pragma unroll
-    for (int k = 0; k < kFlatGroup; ++k) {
-      const std::int64_t i = first + k * kFlatThreads + threadIdx.x;
-      if (i < n) operation.template at<1>(i);
-    }
+    for (int k = 0; k < Operation::kAhead; ++k) items[k] = operation.template load<kFlatGroup>(own + k * kFlatElements);
+    const auto by = operation.by();
+    if (operation.idle()) return;
+#pragma unroll
+    for (int k = 0; k < Operation::kAhead; ++k) operation.store(own + k * kFlatElements, items[k], by);
+    return;
+  }
+  if (operation.idle()) return;
+  const auto by = operation.by();
+  const std::int64_t end = first + kBlock < n ? first + kBlock : n;
+#pragma unroll 4
+  for (std::int64_t i = first + threadIdx.x; i < end; i += kFlatThreads) {
+    operation.store(i, operation.template load<1>(i), by);
   }
 }
 
@@ -63,12 +70,10 @@ __global__ void __launch_bounds__(kFlatThreads) flat_kernel(Operation operation,
 template <class Operation>
 void launch_flat(const char* name, const Operation& operation, std::int64_t n, bool all_wide, cudaStream_t stream) {
   if (n == 0) return;
-  const dim3 grid(static_cast<unsigned>((n + kFlatElements - 1) / kFlatElements));
-  if (all_wide) {
-    launch(name, flat_kernel<Operation, true>, grid, dim3(kFlatThreads), 0, stream, operation, n);
-  } else {
-    launch(name, flat_kernel<Operation, false>, grid, dim3(kFlatThreads), 0, stream, operation, n);
-  }
+  constexpr std::int64_t kBlock = kFlatElements * Operation::kAhead;
+  const dim3 grid(static_cast<unsigned>((n + kBlock - 1) / kBlock));
+  const auto kernel = all_wide ? flat_kernel<Operation, true> : flat_kernel<Operation, false>;
+  launch(name, kernel, grid, dim3(kFlatThreads), 0, stream, operation, n);
 }
 
 }  // namespace espalier::kernels_fused::cuda

@@ -36,6 +36,7 @@ __device__ void store_working(T* working, std::int64_t i, const Group<float, kWi
 
 template <class T>
 struct AdamWOperation : Control {
+  static constexpr int kAhead = 1;
   const float* gradient;
   float* master;
   float* moment1;
@@ -44,65 +45,91 @@ struct AdamWOperation : Control {
   float keep, beta1, beta2, rest1, rest2, rate, root, eps;
 
   template <int kWidth>
-  __device__ void at(std::int64_t i) const {
-    const float by = factor();
-    const auto gradients = load_group<kWidth>(gradient + i);
-    auto weights = load_group<kWidth>(master + i);
-    auto first = load_group<kWidth>(moment1 + i);
-    auto second = load_group<kWidth>(moment2 + i);
+  struct Items {
+    Group<float, kWidth> gradients, weights, first, second;
+  };
+
+  __device__ float by() const { return factor(); }
+  template <int kWidth>
+  __device__ Items<kWidth> load(std::int64_t i) const {
+    return {load_group<kWidth>(gradient + i), load_group<kWidth>(master + i), load_group<kWidth>(moment1 + i),
+            load_group<kWidth>(moment2 + i)};
+  }
+  template <int kWidth>
+  __device__ void store(std::int64_t i, Items<kWidth> items, float by) const {
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
-      const float g = gradients.value[k] * by;
-      const float m = beta1 * first.value[k] + rest1 * g;
-      const float v = beta2 * second.value[k] + rest2 * g * g;
-      first.value[k] = m;
-      second.value[k] = v;
-      weights.value[k] = weights.value[k] * keep - rate * m / (sqrtf(v) / root + eps);
+      const float g = items.gradients.value[k] * by;
+      const float m = beta1 * items.first.value[k] + rest1 * g;
+      const float v = beta2 * items.second.value[k] + rest2 * g * g;
+      items.first.value[k] = m;
+      items.second.value[k] = v;
+      items.weights.value[k] = items.weights.value[k] * keep - rate * m / (sqrtf(v) / root + eps);
     }
-    store_group(moment1 + i, first);
-    store_group(moment2 + i, second);
-    store_group(master + i, weights);
-    store_working(working, i, weights);
+    store_group(moment1 + i, items.first);
+    store_group(moment2 + i, items.second);
+    store_group(master + i, items.weights);
+    store_working(working, i, items.weights);
   }
 };
 
 struct ScaleOperation : Control {
+  static constexpr int kAhead = 4;
   float* x;
   double a;
 
+  __device__ float by() const { return static_cast<float>(a * factor()); }
   template <int kWidth>
-  __device__ void at(std::int64_t i) const {
-    const auto by = static_cast<float>(a * factor());
-    auto values = load_group<kWidth>(x + i);
+  __device__ Group<float, kWidth> load(std::int64_t i) const {
+    return load_group<kWidth>(x + i);
+  }
+  template <int kWidth>
+  __device__ void store(std::int64_t i, Group<float, kWidth> values, float by) const {
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) values.value[k] *= by;
     store_group(x + i, values);
   }
 };
 
+/// A group of each of two vectors.
+template <int kWidth>
+struct Both {
+  Group<float, kWidth> from, to;
+};
+
 struct LerpOperation : Control {
+  static constexpr int kAhead = 2;
   float* x;
   const float* y;
   float weight;
 
+  __device__ float by() const { return factor(); }
   template <int kWidth>
-  __device__ void at(std::int64_t i) const {
-    const float by = factor();
-    auto to = load_group<kWidth>(x + i);
-    const auto from = load_group<kWidth>(y + i);
+  __device__ Both<kWidth> load(std::int64_t i) const {
+    return {load_group<kWidth>(y + i), load_group<kWidth>(x + i)};
+  }
+  template <int kWidth>
+  __device__ void store(std::int64_t i, Both<kWidth> items, float by) const {
 #pragma unroll
-    for (int k = 0; k < kWidth; ++k) to.value[k] += weight * (from.value[k] * by - to.value[k]);
-    store_group(x + i, to);
+    for (int k = 0; k < kWidth; ++k) {
+      items.to.value[k] += weight * (items.from.value[k] * by - items.to.value[k]);
+    }
+    store_group(x + i, items.to);
   }
 };
 
 struct SignOperation : Control {
+  static constexpr int kAhead = 4;
   const float* x;
   float* dst;
 
+  __device__ float by() const { return 1.0f; }
   template <int kWidth>
-  __device__ void at(std::int64_t i) const {
-    auto values = load_group<kWidth>(x + i);
+  __device__ Group<float, kWidth> load(std::int64_t i) const {
+    return load_group<kWidth>(x + i);
+  }
+  template <int kWidth>
+  __device__ void store(std::int64_t i, Group<float, kWidth> values, float) const {
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
       values.value[k] = static_cast<float>((values.value[k] > 0.0f) - (values.value[k] < 0.0f));
@@ -113,44 +140,64 @@ struct SignOperation : Control {
 
 template <class T>
 struct AxpyOperation : Control {
+  static constexpr int kAhead = 2;
   const float* x;
   float* y;
   T* working;
   double a;
 
+  __device__ float by() const { return static_cast<float>(a * factor()); }
   template <int kWidth>
-  __device__ void at(std::int64_t i) const {
-    const auto by = static_cast<float>(a * factor());
-    const auto from = load_group<kWidth>(x + i);
-    auto to = load_group<kWidth>(y + i);
+  __device__ Both<kWidth> load(std::int64_t i) const {
+    return {load_group<kWidth>(x + i), load_group<kWidth>(y + i)};
+  }
+  template <int kWidth>
+  __device__ void store(std::int64_t i, Both<kWidth> items, float by) const {
 #pragma unroll
-    for (int k = 0; k < kWidth; ++k) to.value[k] += by * from.value[k];
-    store_group(y + i, to);
-    store_working(working, i, to);
+    for (int k = 0; k < kWidth; ++k) items.to.value[k] += by * items.from.value[k];
+    store_group(y + i, items.to);
+    store_working(working, i, items.to);
   }
 };
 
 constexpr int kSumThreads = 256;
 constexpr std::int64_t kSumBlock = 16384;  ///< elements of one partial sum
-constexpr std::int64_t kSumRound = 2048;  ///< partial sums kept at a time
+constexpr std::int64_t kSumRound = 2048;   ///< partial sums kept at a time
 
-/// Σ x² of one block. Thread t takes elements 4t … 4t + 3 of every 1,024, whatever x is aligned to.
+/// Adds the squares of neighbouring elements, one after another.
+__device__ inline double add_squares(double total, const Group<float, kFlatGroup>& values) {
+#pragma unroll
+  for (int k = 0; k < kFlatGroup; ++k) {
+    const double value = values.value[k];
+    total += value * value;
+  }
+  return total;
+}
+
+/// Σ x² of one block. Thread t takes elements 4t … 4t + 3 of every 1,024, whatever x is aligned to. Of a whole block it
+/// loads kSumAhead groups before it adds the first.
 template <bool kWide>
 __device__ double block_of_squares(const float* x, std::int64_t n) {
+  constexpr std::int64_t kStep = kSumThreads * kFlatGroup;
+  constexpr int kSumAhead = 8;
+  static_assert(kSumBlock % (kStep * kSumAhead) == 0);
   double total = 0;
-  for (std::int64_t i = threadIdx.x * kFlatGroup; i < n; i += kSumThreads * kFlatGroup) {
+  std::int64_t i = threadIdx.x * kFlatGroup;
+  if (kWide && n == kSumBlock) {
+    for (; i < kSumBlock; i += kStep * kSumAhead) {
+      Group<float, kFlatGroup> values[kSumAhead];
+#pragma unroll
+      for (int k = 0; k < kSumAhead; ++k) values[k] = load_group<kFlatGroup>(x + i + k * kStep);
+#pragma unroll
+      for (int k = 0; k < kSumAhead; ++k) total = add_squares(total, values[k]);
+    }
+    return total;
+  }
+  for (; i < n; i += kStep) {
     Group<float, kFlatGroup> values{};
-    if (kWide && i + kFlatGroup <= n) {
-      values = load_group<kFlatGroup>(x + i);
-    } else {
 #pragma unroll
-      for (int k = 0; k < kFlatGroup; ++k) values.value[k] = i + k < n ? x[i + k] : 0.0f;
-    }
-#pragma unroll
-    for (int k = 0; k < kFlatGroup; ++k) {
-      const double value = values.value[k];
-      total += value * value;
-    }
+    for (int k = 0; k < kFlatGroup; ++k) values.value[k] = i + k < n ? x[i + k] : 0.0f;
+    total = add_squares(total, values);
   }
   return total;
 }
@@ -174,16 +221,17 @@ __global__ void __launch_bounds__(kSumThreads)
   }
 }
 
-/// start + x[0] + x[1] + … in this order: 256 values at a time are fetched together and added by thread 0, which alone
-/// gets the result. Called by all threads of the block. @param staged  shared, kSumThreads.
+/// start + x[0] + x[1] + … in this order: kSumRound values at a time are fetched together and added by thread 0, which
+/// alone gets the result. Called by all threads of the block. @param staged  shared, kSumRound.
 template <class Shared>
 __device__ double ascending_sum(double start, const double* x, std::int64_t n, Shared staged) {
-  for (std::int64_t first = 0; first < n; first += kSumThreads) {
-    const std::int64_t i = first + threadIdx.x;
-    if (i < n) staged[threadIdx.x] = x[i];
+  for (std::int64_t first = 0; first < n; first += kSumRound) {
+    const int count = n - first < kSumRound ? static_cast<int>(n - first) : static_cast<int>(kSumRound);
+#pragma unroll 4
+    for (int k = static_cast<int>(threadIdx.x); k < count; k += kSumThreads) staged[k] = x[first + k];
     __syncthreads();
     if (threadIdx.x == 0) {
-      const int count = n - first < kSumThreads ? static_cast<int>(n - first) : kSumThreads;
+#pragma unroll 16
       for (int k = 0; k < count; ++k) start += static_cast<double>(staged[k]);
     }
     __syncthreads();
@@ -192,13 +240,13 @@ __device__ double ascending_sum(double start, const double* x, std::int64_t n, S
 }
 
 __global__ void __launch_bounds__(kSumThreads) add_partial_kernel(const double* partial, std::int64_t n, double* slot) {
-  SMEM_ARRAY(double, staged, kSumThreads);
+  SMEM_ARRAY(double, staged, kSumRound);
   const double total = ascending_sum(*slot, partial, n, staged);
   if (threadIdx.x == 0) *slot = total;
 }
 
 __global__ void __launch_bounds__(kSumThreads) verdict_kernel(VerdictRule rule, float* factor, std::int32_t* skip) {
-  SMEM_ARRAY(double, staged, kSumThreads);
+  SMEM_ARRAY(double, staged, kSumRound);
   const double squares = ascending_sum(0.0, rule.slots, rule.parameters, staged);
   if (threadIdx.x != 0) return;
   const double loss = rule.slots[rule.parameters];

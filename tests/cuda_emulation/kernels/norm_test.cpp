@@ -71,7 +71,7 @@ TEST_P(NormSchedules, RowsLongerThanRegistersHold) {
   }
 }
 
-TEST_P(NormSchedules, RowsInSeveralParts) {  // 33 rows: a whole part of the weight gradient's sum, and one row
+TEST_P(NormSchedules, RowsInSeveralParts) {  // 33 rows: whole parts of the weight gradient's sum, and one row
   expect_reference([&](Backend& backend) { return backward(backend, 33, 65, {1, 0}, false, true); });
 }
 

@@ -166,14 +166,15 @@ exec 3>&1
 trap stop INT TERM HUP
 
 say "recipes and plugins"
-run 60 "$trainer" doctor >"$out/doctor.log" 2>&1
+# The first use of the libraries: they are large, and may come from a slow disk.
+run 180 "$trainer" doctor >"$out/doctor.log" 2>&1
 for file in "$out"/*.toml; do
   run 60 "$trainer" config check "$file" >"$out/check.log" 2>&1 || { cat "$out/check.log" >&2; echo "gpu_check.sh: $file is refused" >&2; exit 1; }
 done
 note "recipes" passed "$(find "$out" -name '*.toml' | wc -l) recipes are accepted"
 
 say "first call of the device"
-if ! run "$(limit 60)" "$trainer" train "$out/parity_cuda.toml" >"$out/parity_cuda.log" 2>&1; then
+if ! run "$(limit 120)" "$trainer" train "$out/parity_cuda.toml" >"$out/parity_cuda.log" 2>&1; then
   why=$(reason "$out/parity_cuda.log")
   if grep -qi 'no CUDA device' "$out/parity_cuda.log"; then
     note "device" "none" "$why"

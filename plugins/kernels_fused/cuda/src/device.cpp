@@ -93,6 +93,17 @@ void require_kernels(const GpuFacts& facts, const std::string& name) {
                     "newer than those, take a driver of CUDA " + version_text(facts.runtime) + " or newer");
 }
 
+/// Of work from before, whose name is lost.
+void check_work(cudaError_t status) {
+  if (status == cudaSuccess) return;
+  const char* const advice =
+      status == cudaErrorECCUncorrectable ? "; the GPU's memory fails: look at nvidia-smi -q -d ECC"
+      : synchronous_launches              ? ""
+                                          : "; it is of work queued before: backend.synchronous = true names it";
+  throw DeviceError("cuda: waiting for a stream: " + std::string(cudaGetErrorString(status)) + " (CUDA error " +
+                    std::to_string(static_cast<int>(status)) + ")" + advice);
+}
+
 enum class Side : std::uint8_t { pageable, pinned, device };
 
 Side side_of(const void* data) {
@@ -239,7 +250,7 @@ void CudaDevice::wait(Stream& stream) {
     if (turns % 16 == 0) sched_yield();  // to whoever else has work on this core
     status = cudaStreamQuery(handle(stream));
   }
-  check(status, "waiting for a stream");
+  check_work(status);
 }
 
 }  // namespace espalier::kernels_fused::cuda

@@ -21,7 +21,9 @@ struct Services {
 /// One component's view of the services; its log lines carry its name.
 class ComponentHost final : public HostContext {
  public:
-  ComponentHost(std::string name, Services& services) : name_(std::move(name)), services_(services) {}
+  /// @param host_world  for components that have data in host memory only: what they get as the world. Null: its group for the device.
+  ComponentHost(std::string name, Services& services, Communicator* host_world = nullptr)
+      : name_(std::move(name)), services_(services), host_world_(host_world) {}
 
   void log(LogLevel level, std::string_view text) override;
   const RunFacts& facts() const override { return services_.facts; }
@@ -35,6 +37,7 @@ class ComponentHost final : public HostContext {
  private:
   std::string name_;
   Services& services_;
+  Communicator* host_world_;
 };
 
 }  // namespace espalier::app

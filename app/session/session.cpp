@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <type_traits>
+
 #include "session/builtins.hpp"
 #include "session/overrides.hpp"
 #include "session/threads_per_rank.hpp"
@@ -14,7 +16,8 @@ namespace espalier::app {
 template <class Interface>
 Owned<Interface> Session::make(PluginHost& host, const PluginChoice& choice) {
   const LoadedPlugin& plugin = host.load(choice.plugin, choice.device);
-  hosts_.push_back(std::make_unique<ComponentHost>(std::string(plugin.name()), services_));
+  Communicator* const host_world = std::is_same_v<Interface, Dataset> ? &world() : nullptr;
+  hosts_.push_back(std::make_unique<ComponentHost>(std::string(plugin.name()), services_, host_world));
   return host.create<Interface>(plugin, ConfigView(choice.options, choice.path), *hosts_.back());
 }
 

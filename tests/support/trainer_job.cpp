@@ -30,11 +30,15 @@ std::vector<std::string> lines_of(const fs::path& path) {
 
 }  // namespace
 
-TrainerJob::TrainerJob(const std::string& name) : folder_(scratch() / (name + "_" + std::to_string(::getpid()))) {
+TrainerJob::TrainerJob(const std::string& name, const fs::path& recipe)
+    : folder_(scratch() / (name + "_" + std::to_string(::getpid()))), base_(recipe) {
   fs::remove_all(folder_);
   fs::create_directories(folder_);
   tables_["run"]["dir"] = "\"" + run_dir().string() + "\"";
   tables_["plugins"]["search_path"] = "[\"" ESPALIER_PLUGIN_DIR "\"]";
+}
+
+TrainerJob::TrainerJob(const std::string& name) : TrainerJob(name, fs::path()) {
   tables_["model"] = {{"layers", "2"}, {"hidden", "32"}, {"heads", "4"}, {"vocab_size", "259"}, {"seq_length", "24"}};
   tables_["train"] = {{"train_iters", "40"}, {"global_batch_size", "8"},       {"micro_batch_size", "2"},
                       {"lr", "1e-2"},        {"lr_decay_style", "\"cosine\""}, {"threads", "1"}};
@@ -98,6 +102,7 @@ std::vector<std::string> TrainerJob::command() const {
 std::unique_ptr<Process> TrainerJob::start() {
   {
     std::ofstream out(recipe());
+    if (!base_.empty()) out << "include = [\"" << base_.string() << "\"]\n";
     for (const auto& [table, values] : tables_) {
       out << "[" << table << "]\n";
       for (const auto& [key, value] : values) out << key << " = " << value << "\n";

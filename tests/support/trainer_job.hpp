@@ -20,6 +20,8 @@ class TrainerJob {
   /// micro-batches of 2.
   /// @param name  of its folder, which is emptied.
   explicit TrainerJob(const std::string& name);
+  /// A recipe that exists, with a run folder of the job's own; what is set wins over it.
+  TrainerJob(const std::string& name, const std::filesystem::path& recipe);
   /// Removes the folder, unless the test has failed.
   ~TrainerJob();
   TrainerJob(TrainerJob&&) = default;
@@ -63,6 +65,7 @@ class TrainerJob {
 
  private:
   std::filesystem::path folder_;
+  std::filesystem::path base_;
   std::map<std::string, std::map<std::string, std::string>> tables_;
   std::vector<std::string> environment_;
   std::vector<std::vector<std::string>> rank_commands_;

@@ -120,6 +120,8 @@ recipe parity_cpu cpu 2 64 4 512 64 2 $parity_steps
 recipe parity_cuda cuda 2 64 4 512 64 2 $parity_steps
 recipe parity_synchronous cuda 2 64 4 512 64 2 $parity_steps
 sed -i 's/^device = "cuda"$/&\nsynchronous = true/' "$out/parity_synchronous.toml"
+recipe parity_nccl cuda 2 64 4 512 64 2 $parity_steps
+sed -i 's/^device = "cuda"$/&\nnccl = "always"/' "$out/parity_nccl.toml"
 recipe parity_own_attention cuda 2 64 4 512 64 2 $parity_steps
 recipe offload cuda 2 64 4 512 64 2 $parity_steps '[parallel.data]' 'plugin = "parallel_zero"' 'stage = 1' 'offload_optimizer = "cpu"'
 recipe bloom_560m cuda "${size_560m[@]}" $steps
@@ -222,6 +224,7 @@ same() {
 }
 same "waiting after each launch" parity_synchronous
 same "offloaded optimizer state" offload
+same "NCCL with one rank" parity_nccl
 
 if [ -x "$suite" ] && ! late; then
   say "parity of the kernels with FP64"

@@ -1,4 +1,5 @@
 #include <filesystem>
+#include <string>
 
 #include "commands/commands.hpp"
 #include "checkpoint/store.hpp"
@@ -17,15 +18,15 @@ namespace {
 constexpr ArgSpec kArgs[] = {kRecipeArg, kSetArg};
 constexpr const char* kStopping = "\nstopping: after this step the state is saved; Ctrl-C once more ends at once, without saving\n";
 
-std::unique_ptr<RunLock> make_run_folder(Communicator& world, const Recipe& recipe) {
+std::unique_ptr<RunLock> make_run_folder(Communicator& world, const std::string& run_dir) {
   std::unique_ptr<RunLock> lock;
   phase(world, [&] {
     if (world.rank() != 0) return;
     std::error_code error;
-    std::filesystem::create_directories(recipe.run_dir, error);
-    if (error) throw IoError(recipe.run_dir, "cannot make the run folder (run.dir)", error.value());
-    lock = std::make_unique<RunLock>(recipe.run_dir);
-    log_to_file(std::filesystem::path(recipe.run_dir) / "trainer.log");
+    std::filesystem::create_directories(run_dir, error);
+    if (error) throw IoError(run_dir, "cannot make the run folder (run.dir)", error.value());
+    lock = std::make_unique<RunLock>(run_dir);
+    log_to_file(std::filesystem::path(run_dir) / "trainer.log");
   });
   return lock;
 }
@@ -34,8 +35,11 @@ int train(Communicator& world, const Args& args) {
   prepare_openmp(threads_per_rank(0, detect_launch().local_size));  // before any plugin brings OpenMP along
   OpenRecipe opened = alike([&] { return open_recipe(recipe_request(args), world); });
   start_log(world.rank(), world.size(), parse_log_level(opened.recipe.log.level));
-  const std::unique_ptr<RunLock> lock = make_run_folder(world, opened.recipe);
-  Session session(world, std::move(opened.recipe), *opened.plugins, {});
+  std::unique_ptr<RunLock> lock;
+  Session::Needs needs;
+  // A machine that lacks the device is left as it was.
+  needs.device_found = [&, run_dir = opened.recipe.run_dir] { lock = make_run_folder(world, run_dir); };
+  Session session(world, std::move(opened.recipe), *opened.plugins, needs);
   Trainer trainer(session);
   // Only now: a start that is refused leaves the recipe of the run as it was.
   phase(world, [&] {

@@ -34,6 +34,7 @@ Session::Session(Communicator& world, Recipe recipe, PluginHost& host, const Nee
     make_backend(host);
   });
   make_groups();
+  if (needs.device_found) needs.device_found();
   // Strategies and data may communicate while they are made; what one rank alone throws there ends the job (run_on_world).
   tensor_ = make<TensorParallel>(host, recipe_.tensor.choice);
   pipeline_ = make<PipelineParallel>(host, recipe_.pipeline.choice);

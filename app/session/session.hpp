@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@ class Session {
     bool text = true;  ///< make the tokenizer, whose ids bound the targets
     std::int64_t tokenizer_vocab =
         0;  ///< without a tokenizer: ids of the one the model was made for; 0: model.vocab_size
+    std::function<void()> device_found = {};  ///< called when device and groups are there; nothing is read or written before
   };
   /// @param host  has loaded every plugin the recipe names (config/load.hpp).
   Session(Communicator& world, Recipe recipe, PluginHost& host, const Needs& needs);

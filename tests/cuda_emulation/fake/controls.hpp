@@ -14,6 +14,8 @@ void ignore_wait(std::uint64_t n);
 std::uint64_t waits();
 /// The next work of this name faults; "": none (ESPALIER_FAKE_CUDA_FAULT).
 void fault_at(std::string_view name);
+/// Calls, and groups of calls, that NCCL was given.
+std::uint64_t nccl_launches();
 /// As a new process has it: no sticky error.
 void forget_error();
 

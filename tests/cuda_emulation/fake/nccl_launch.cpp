@@ -4,6 +4,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "controls.hpp"
+
 namespace fake::nccl {
 namespace {
 
@@ -283,3 +285,5 @@ bool Launch::step() try {
 }
 
 }  // namespace fake::nccl
+
+std::uint64_t fake::nccl_launches() { return fake::nccl::launches; }

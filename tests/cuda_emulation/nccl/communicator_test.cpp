@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -21,17 +22,21 @@ using kernels_fused::cuda::CudaDevice;
 using kernels_fused::cuda::NcclCommunicator;
 using testing_support::HostOperands;
 
-std::unique_ptr<Communicator> make_nccl() {
+std::unique_ptr<Communicator> make(bool always) {
   auto device = std::make_shared<CudaDevice>(testing_support::world_rank());
-  auto inner = std::make_unique<NcclCommunicator>(*device, make_world_communicator());
+  auto inner = std::make_unique<NcclCommunicator>(*device, make_world_communicator(), always);
   return std::make_unique<HostOperands>(std::move(device), std::move(inner));
 }
+std::unique_ptr<Communicator> make_nccl() { return make(false); }
+/// Groups of one, too.
+std::unique_ptr<Communicator> make_always() { return make(true); }
 
 const CommunicatorMaker kNccl{"nccl", make_nccl, false};
+const CommunicatorMaker kAlways{"always", make_always, false};
 
-INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorSuite, ::testing::Values(kNccl));
+INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorSuite, ::testing::Values(kNccl, kAlways));
 INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorTypes,
-                         ::testing::Combine(::testing::Values(kNccl),
+                         ::testing::Combine(::testing::Values(kNccl, kAlways),
                                             ::testing::Values(DType::f32, DType::bf16, DType::f16, DType::f64,
                                                               DType::u8)));
 
@@ -72,13 +77,39 @@ TEST(Nccl, HostMemoryIsRefused) {
   }
 }
 
+/// With `always` a group of one makes a communicator, and what it is asked for is work of NCCL.
+TEST(Nccl, AGroupOfOneGoesThroughNcclWhereAsked) {
+  if (testing_support::world_size() != 1) return;
+  for (const bool always : {false, true}) {
+    CudaDevice device(0);
+    NcclCommunicator group(device, make_world_communicator(), always);
+    const DeviceMemory memory = device.reserve(4096, "test");
+    Stream& stream = device.lane(Lane::compute);
+    const View one = View::vector(memory.data(), 8, DType::f32),
+               two = View::vector(memory.data() + 1024, 8, DType::f32);
+    const std::array<Operation, 5> all = {Operation{Verb::all_reduce, one, two, Reduce::sum_rank_order, 0, 0},
+                                          Operation{Verb::reduce_scatter, one, two, Reduce::max, 0, 0},
+                                          Operation{Verb::all_gather, one, two, Reduce::sum_rank_order, 0, 0},
+                                          Operation{Verb::all_to_all, one, two, Reduce::sum_rank_order, 0, 0},
+                                          Operation{Verb::barrier, {}, {}, Reduce::sum_rank_order, 0, 0}};
+    const std::uint64_t before = fake::nccl_launches();
+    for (const Operation& operation : all) group.run(operation, stream);
+    device.wait(stream);
+    EXPECT_EQ(fake::nccl_launches() - before, always ? all.size() : 0) << always;
+    const auto part = group.split(0, 0, "part");
+    part->run(all[0], stream);
+    device.wait(stream);
+    EXPECT_EQ(fake::nccl_launches() - before, always ? all.size() + 1 : 0) << always;
+  }
+}
+
 TEST(Nccl, TwoRanksOnOneGpuAreTold) {
   if (testing_support::world_size() == 1) return;
   CudaDevice device(0);
   try {
     NcclCommunicator group(device, make_world_communicator());
     FAIL() << "two ranks share a GPU";
-  } catch (const CommError& error) {
+  } catch (const DeviceError& error) {
     EXPECT_NE(std::string(error.what()).find("ranks 0 and 1 both use GPU"), std::string::npos) << error.what();
   }
 }

@@ -24,10 +24,37 @@ TEST(EmulatedCuda, AFaultInAKernelIsNamed) {
   }
 }
 
+/// A group of one through NCCL: the same bits.
+TEST(EmulatedCuda, NcclWithOneRankChangesNothing) {
+  TrainerJob without = quickstart_job("cuda_no_nccl", 2, zero(2, 1));
+  on_cuda(without, 0).expect(0);
+  TrainerJob with = quickstart_job("cuda_always_nccl", 2, zero(2, 1));
+  on_cuda(with, 0).set("backend.nccl", "\"always\"");
+  EXPECT_THAT(with.expect(0).output, ::testing::HasSubstr("for groups of one, too"));
+  expect_equal_runs(without, with, 2, "nccl = \"always\"");
+}
+
+/// On every rank the same, in one line, and nothing is left behind.
 TEST(EmulatedCuda, NoDeviceIsSaidOnceWithItsExitCode) {
-  TrainerJob job = quickstart_job("cuda_none", 2, optimizer("optim_bf16"));
-  on_cuda(job, 0).environment("ESPALIER_FAKE_CUDA_DEVICES=0");
-  EXPECT_THAT(job.expect(6).output, ::testing::HasSubstr("no CUDA device: CUDA driver version is insufficient"));
+  for (const int ranks : {1, 2}) {
+    TrainerJob job = quickstart_job("cuda_none", 2, zero(1, ranks));
+    on_cuda(job, 0).environment("ESPALIER_FAKE_CUDA_DEVICES=0");
+    const std::string output = job.expect(6).output;
+    EXPECT_EQ(count_of(output, "no CUDA device: CUDA driver version is insufficient"), 1) << output;
+    EXPECT_FALSE(std::filesystem::exists(job.run_dir()));
+  }
+}
+
+/// More ranks on a host than it has GPUs: whether every rank sees all of them, or (as under some launchers) one only.
+TEST(EmulatedCuda, TwoRanksOnOneGpuAreToldSo) {
+  for (const int devices : {1, 2}) {
+    TrainerJob job = quickstart_job("cuda_crowded", 2, zero(1, devices + 1));
+    job.set("train.global_batch_size", std::to_string(2 * (devices + 1))).set("train.train_samples", "12");
+    on_cuda(job, 0).environment("ESPALIER_FAKE_CUDA_DEVICES=" + std::to_string(devices));
+    const std::string output = job.expect(6).output;
+    EXPECT_EQ(count_of(output, "at most one rank a GPU"), 1) << output;
+    EXPECT_FALSE(std::filesystem::exists(job.run_dir()));
+  }
 }
 
 /// The plugin that users have, with NVIDIA's libraries.

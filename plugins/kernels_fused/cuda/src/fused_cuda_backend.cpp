@@ -18,6 +18,7 @@ Settings settings_of(const ConfigView& config) {
   settings.synchronous = config.boolean("synchronous");
   settings.tf32 = config.boolean("tf32");
   settings.own_attention = config.string("attention") == "own";
+  settings.always_nccl = config.string("nccl") == "always";
   return settings;
 }
 
@@ -52,7 +53,8 @@ FusedCudaBackend::FusedCudaBackend(const Settings& settings, ChosenAttention::Lo
       norm_(scratch_),
       elementwise_(scratch_),
       update_(gemm_, scratch_),
-      kernels_{&matrix_, &attention_, &norm_, &elementwise_, &loss_, &update_, &random_} {
+      kernels_{&matrix_, &attention_, &norm_, &elementwise_, &loss_, &update_, &random_},
+      always_nccl_(settings.always_nccl) {
   synchronous_launches = settings.synchronous;
   set_poll_hook([](void*) { poll_nccl(); }, nullptr);
 }
@@ -69,6 +71,7 @@ std::string FusedCudaBackend::description() const {
   }
   text += "), CUDA " + cuda_version(gpu.runtime) + " (driver " + cuda_version(gpu.driver) + "), cuBLASLt " +
           blas_version(cublasLtGetVersion()) + ", NCCL " + nccl_version();
+  if (always_nccl_) text += " for groups of one, too";
   if (synchronous_launches) text += ", waiting after every kernel";
   return text;
 }
@@ -88,8 +91,8 @@ void FusedCudaBackend::prepare(const Preparation& work) {
 }
 
 std::unique_ptr<Communicator> FusedCudaBackend::wrap(std::unique_ptr<Communicator> communicator) {
-  if (communicator->size() > 1) device_.while_waiting(poll_nccl);
-  return std::make_unique<NcclCommunicator>(device_, std::move(communicator));
+  if (communicator->size() > 1 || always_nccl_) device_.while_waiting(poll_nccl);
+  return std::make_unique<NcclCommunicator>(device_, std::move(communicator), always_nccl_);
 }
 
 }  // namespace espalier::kernels_fused::cuda

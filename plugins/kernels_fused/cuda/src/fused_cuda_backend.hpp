@@ -29,6 +29,9 @@ inline constexpr OptionSpec kOptions[] = {
     {"attention", OptionType::string, "\"auto\"",
      "auto: cuDNN where it is built in and takes the shape, else own kernels; own: own kernels always",
      -std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity(), "auto|own"},
+    {"nccl", OptionType::string, "\"auto\"",
+     "auto: groups of one GPU need no NCCL; always: they communicate through it, too (to try it on one GPU)",
+     -std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity(), "auto|always"},
 };
 
 struct Settings {
@@ -36,6 +39,7 @@ struct Settings {
   bool synchronous = false;
   bool tf32 = false;
   bool own_attention = false;
+  bool always_nccl = false;
 };
 
 /// The GPU provider: cuBLASLt for matrices, own kernels for the rest.
@@ -69,6 +73,7 @@ class FusedCudaBackend final : public Backend {
   CudaUpdate update_;
   CudaRandom random_;
   KernelSet kernels_;
+  bool always_nccl_;
 };
 
 }  // namespace espalier::kernels_fused::cuda

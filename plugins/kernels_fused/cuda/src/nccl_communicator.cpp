@@ -74,11 +74,9 @@ void require_own_gpus(Communicator& group) {
   for (std::size_t r = 1; r < names.size(); ++r) {
     const auto twin = std::find(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(r), names[r]);
     if (twin == names.begin() + static_cast<std::ptrdiff_t>(r)) continue;
-    throw CommError(
-        "group " + std::string(group.name()) + ": ranks " + std::to_string(twin - names.begin()) + " and " +
-        std::to_string(r) + " both use GPU " + names[r] +
-        "; NCCL needs a GPU for each rank: start at most as many ranks on a host as it has GPUs, and look at "
-        "backend.index and CUDA_VISIBLE_DEVICES");
+    throw DeviceError("group " + std::string(group.name()) + ": ranks " + std::to_string(twin - names.begin()) +
+                      " and " + std::to_string(r) + " both use GPU " + names[r] +
+                      ": start at most one rank a GPU, and look at backend.index and CUDA_VISIBLE_DEVICES");
   }
 }
 
@@ -107,8 +105,8 @@ void poll_nccl() {
   for (const NcclCommunicator* communicator : live()) communicator->check_async();
 }
 
-NcclCommunicator::NcclCommunicator(Device& device, std::unique_ptr<Communicator> inner)
-    : device_(device), inner_(std::move(inner)), rank_(inner_->rank()), size_(inner_->size()) {
+NcclCommunicator::NcclCommunicator(Device& device, std::unique_ptr<Communicator> inner, bool always)
+    : device_(device), inner_(std::move(inner)), rank_(inner_->rank()), size_(inner_->size()), always_(always) {
   try {
     if (size_ > 1) require_own_gpus(*inner_);
     int least = 0, greatest = 0;
@@ -116,7 +114,7 @@ NcclCommunicator::NcclCommunicator(Device& device, std::unique_ptr<Communicator>
     check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest), "stream of a group");
     for (Slot& slot : slots_)
       check(cudaEventCreateWithFlags(&slot.event, cudaEventDisableTiming), "event of a request");
-    if (size_ > 1) {
+    if (size_ > 1 || always_) {
       scratch_ = device_.reserve(kScratchBytes, "communication");
       connect();
     }
@@ -280,7 +278,7 @@ void NcclCommunicator::finish(Request request, Stream& before) {
 
 std::unique_ptr<Communicator> NcclCommunicator::split(int colour, int key, std::string_view name) {
   auto part = inner_->split(colour, key, name);
-  return part == nullptr ? nullptr : std::make_unique<NcclCommunicator>(device_, std::move(part));
+  return part == nullptr ? nullptr : std::make_unique<NcclCommunicator>(device_, std::move(part), always_);
 }
 
 void NcclCommunicator::abort(int code, std::string_view why) noexcept {
@@ -291,13 +289,13 @@ void NcclCommunicator::abort(int code, std::string_view why) noexcept {
 }
 
 void NcclCommunicator::launch(const Operation& op, std::int64_t elements) {
-  if (size_ == 1) {
+  if (comm_ == nullptr) {
     if (op.verb == Verb::barrier || op.source.data == op.target.data || elements == 0) return;
     check(cudaMemcpyAsync(op.target.data, op.source.data, op.target.bytes(), cudaMemcpyDefault, stream_),
           "copy in a group of one");
     return;
   }
-  const bool library = op.reduce == Reduce::sum_library;
+  const bool library = op.reduce == Reduce::sum_library || size_ == 1;  // there is one order of one piece
   switch (op.verb) {
     case Verb::all_reduce:
       return library ? launch_library(op, elements) : all_reduce(op, elements);

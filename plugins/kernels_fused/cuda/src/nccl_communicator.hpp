@@ -27,8 +27,10 @@ void poll_nccl();
 /// (combine.hpp), in rounds that fit into memory reserved here. `sum_library`: NCCL's all-reduce and reduce-scatter.
 class NcclCommunicator final : public Communicator {
  public:
-  /// Collective over `inner`. @throws CommError, alike on all ranks, when two ranks use one GPU or NCCL fails.
-  NcclCommunicator(Device& device, std::unique_ptr<Communicator> inner);
+  /// Collective over `inner`. @throws CommError, alike on all ranks, when NCCL fails, DeviceError when two ranks use
+  /// one GPU.
+  /// @param always  a group of one goes through NCCL, too, and so does what is split from it.
+  NcclCommunicator(Device& device, std::unique_ptr<Communicator> inner, bool always = false);
   /// Does not communicate unless all operations were finished.
   ~NcclCommunicator() override;
 
@@ -70,7 +72,8 @@ class NcclCommunicator final : public Communicator {
   Device& device_;
   std::unique_ptr<Communicator> inner_;
   int rank_, size_;
-  ncclComm_t comm_ = nullptr;  // null in a group of one
+  bool always_;
+  ncclComm_t comm_ = nullptr;  // null in a group of one, unless always_
   cudaStream_t stream_ = nullptr;
   DeviceMemory scratch_;  // pieces of the other ranks
   std::array<Slot, kSlots> slots_;

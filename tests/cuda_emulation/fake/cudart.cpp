@@ -18,13 +18,22 @@ using fake::Place;
 cudaError_t last_error = cudaSuccess;
 int current_device = 0;
 
-cudaError_t fail(cudaError_t error) { return last_error = error; }
+using fake::fail;
 
 /// What every call returns that has nothing else to say: errors of earlier work stick.
 cudaError_t status() {
   const cudaError_t error = fake::sticky_error();
   return error == cudaSuccess ? cudaSuccess : fail(error);
 }
+
+/// The same of a call that puts work on a stream.
+cudaError_t status(cudaStream_t stream) {
+  if (stream->capture != nullptr && !stream->capture->valid) return fail(cudaErrorStreamCaptureInvalidated);
+  return status();
+}
+
+/// Whether the call waits for a stream that captures, which spoils the capture.
+bool waits_for_capture(cudaStream_t stream) { return stream->capture != nullptr && fake::forbidden_in_capture(); }
 
 int device_count() {
   const char* text = std::getenv("ESPALIER_FAKE_CUDA_DEVICES");
@@ -58,6 +67,7 @@ void copy_rows(void* dst, std::size_t dst_pitch, const void* src, std::size_t sr
 cudaError_t queue_copy(void* dst, std::size_t dst_pitch, const void* src, std::size_t src_pitch, std::size_t width,
                        std::size_t height, cudaStream_t stream) {
   if (width > dst_pitch || width > src_pitch) return fail(cudaErrorInvalidPitchValue);
+  fake::check_stream(stream, "copy");
   fake::check_range(dst, extent(dst_pitch, width, height), "target of a copy");
   fake::check_range(src, extent(src_pitch, width, height), "source of a copy");
   if (fake::place_of(src) != Place::pageable) {
@@ -66,18 +76,26 @@ cudaError_t queue_copy(void* dst, std::size_t dst_pitch, const void* src, std::s
       copy_rows(dst, dst_pitch, src, src_pitch, width, height);
       return true;
     });
-    return status();
+    return status(stream);
   }
+  if (stream->capture != nullptr)
+    fake::violation("a captured copy from pageable memory, which each launch would read again");
   auto staged = std::make_shared<std::vector<std::byte>>(width * height);
   copy_rows(staged->data(), width, src, src_pitch, width, height);
   fake::enqueue(stream, "copy", [=] {
     copy_rows(dst, dst_pitch, staged->data(), width, width, height);
     return true;
   });
-  return status();
+  return status(stream);
 }
 
 }  // namespace
+
+namespace fake {
+
+cudaError_t fail(cudaError_t error) { return last_error = error; }
+
+}  // namespace fake
 
 extern "C" {
 
@@ -165,6 +183,7 @@ cudaError_t CUDARTAPI cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 }
 
 cudaError_t CUDARTAPI cudaDeviceSynchronize() {
+  if (fake::forbidden_in_capture()) return fail(cudaErrorStreamCaptureUnsupported);
   fake::run_all();
   return status();
 }
@@ -226,6 +245,14 @@ const char* CUDARTAPI cudaGetErrorString(cudaError_t error) {
       return "unspecified launch failure";
     case cudaErrorNotReady:
       return "device not ready";
+    case cudaErrorStreamCaptureUnsupported:
+      return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated:
+      return "operation failed due to a previous error during capture";
+    case cudaErrorStreamCaptureIsolation:
+      return "dependency created on uncaptured work in another stream";
+    case cudaErrorCapturedEvent:
+      return "operation not permitted on an event last recorded in a capturing stream";
     default:
       return "error of the fake runtime";
   }
@@ -234,6 +261,7 @@ const char* CUDARTAPI cudaGetErrorString(cudaError_t error) {
 // --- memory ---
 
 cudaError_t CUDARTAPI cudaMalloc(void** data, std::size_t bytes) {
+  if (fake::forbidden_in_capture()) return fail(cudaErrorStreamCaptureUnsupported);
   *data = nullptr;
   if (bytes == 0) return status();
   *data = fake::allocate_device(bytes);
@@ -241,16 +269,19 @@ cudaError_t CUDARTAPI cudaMalloc(void** data, std::size_t bytes) {
 }
 
 cudaError_t CUDARTAPI cudaFree(void* data) {
+  if (fake::forbidden_in_capture()) return fail(cudaErrorStreamCaptureUnsupported);
   if (data != nullptr && !fake::free_device(data)) fake::violation("cudaFree: no live reservation starts there");
   return status();
 }
 
 cudaError_t CUDARTAPI cudaHostAlloc(void** data, std::size_t bytes, unsigned int) {
+  if (fake::forbidden_in_capture()) return fail(cudaErrorStreamCaptureUnsupported);
   *data = fake::allocate_pinned(bytes);
   return *data == nullptr ? fail(cudaErrorMemoryAllocation) : status();
 }
 
 cudaError_t CUDARTAPI cudaFreeHost(void* data) {
+  if (fake::forbidden_in_capture()) return fail(cudaErrorStreamCaptureUnsupported);
   if (data != nullptr && !fake::free_pinned(data)) fake::violation("cudaFreeHost: no pinned memory starts there");
   return status();
 }
@@ -292,7 +323,7 @@ cudaError_t CUDARTAPI cudaMemset2DAsync(void* data, std::size_t pitch, int value
       std::memset(static_cast<std::byte*>(data) + row * pitch, value, width);
     return true;
   });
-  return status();
+  return status(stream);
 }
 
 cudaError_t CUDARTAPI cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream) {
@@ -319,18 +350,21 @@ cudaError_t CUDARTAPI cudaDeviceGetStreamPriorityRange(int* least, int* greatest
 
 cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t stream) {
   fake::check_stream(stream, "cudaStreamDestroy");
+  if (waits_for_capture(stream)) return fail(cudaErrorStreamCaptureUnsupported);
   fake::drop_stream(stream);
   return status();
 }
 
 cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t stream) {
   fake::check_stream(stream, "cudaStreamSynchronize");
+  if (waits_for_capture(stream)) return fail(cudaErrorStreamCaptureUnsupported);
   fake::run_until_idle(stream);
   return status();
 }
 
 cudaError_t CUDARTAPI cudaStreamQuery(cudaStream_t stream) {
   fake::check_stream(stream, "cudaStreamQuery");
+  if (waits_for_capture(stream)) return fail(cudaErrorStreamCaptureUnsupported);
   fake::progress();
   const cudaError_t error = status();
   return error != cudaSuccess || fake::is_idle(stream) ? error : fail(cudaErrorNotReady);
@@ -338,6 +372,15 @@ cudaError_t CUDARTAPI cudaStreamQuery(cudaStream_t stream) {
 
 cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {
   fake::check_event(event, "cudaStreamWaitEvent");
+  fake::check_stream(stream, "cudaStreamWaitEvent");
+  if (event->state->captured) {
+    if (stream->capture != nullptr) return status(stream);  // in order in any case
+    fake::violation("cudaStreamWaitEvent: a capture that another stream joins, which the fake has not");
+  }
+  if (stream->capture != nullptr) {
+    stream->capture->valid = false;
+    return fail(cudaErrorStreamCaptureIsolation);
+  }
   fake::wait_event(stream, event);
   return status();
 }
@@ -347,7 +390,7 @@ cudaError_t CUDARTAPI cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t funct
     function(data);
     return true;
   });
-  return status();
+  return status(stream);
 }
 
 cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
@@ -363,12 +406,15 @@ cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   fake::check_event(event, "cudaEventRecord");
+  fake::check_stream(stream, "cudaEventRecord");
   fake::record(event, stream);
-  return status();
+  return status(stream);
 }
 
 cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event) {
   fake::check_event(event, "cudaEventQuery");
+  if (event->state->captured) return fail(cudaErrorCapturedEvent);
+  if (fake::forbidden_in_capture()) return fail(cudaErrorStreamCaptureUnsupported);
   fake::progress();
   const cudaError_t error = status();
   return error != cudaSuccess || fake::is_done(event) ? error : fail(cudaErrorNotReady);
@@ -376,6 +422,8 @@ cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event) {
 
 cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t event) {
   fake::check_event(event, "cudaEventSynchronize");
+  if (event->state->captured) return fail(cudaErrorCapturedEvent);
+  if (fake::forbidden_in_capture()) return fail(cudaErrorStreamCaptureUnsupported);
   fake::run_until_done(event);
   return status();
 }

@@ -80,6 +80,7 @@ class Scheduler {
 
   std::set<CUstream_st*> streams;
   std::set<CUevent_st*> events;
+  CUstream_st* capturing = nullptr;
   int stream_count = 0;
   std::uint64_t waits = 0;
   std::uint64_t ignored_wait = number_from("ESPALIER_FAKE_CUDA_IGNORE_WAIT", 0);
@@ -172,37 +173,59 @@ class Scheduler {
   const std::string* running_ = nullptr;
 };
 
-void push(cudaStream_t stream, Item item) {
-  check_stream(stream, item.name.c_str());
-  if (Scheduler::get().error != cudaSuccess && !item.always) return;  // the call that queues it returns the sticky error
-  stream->items.push_back(std::move(item));
-}
-
 }  // namespace
 
+void push(cudaStream_t stream, Item item) {
+  check_stream(stream, item.name.c_str());
+  if (Scheduler::get().error != cudaSuccess && !item.always)
+    return;  // the call that queues it returns the sticky error
+  if (stream->capture != nullptr) {
+    stream->capture->items.push_back(std::move(item));
+  } else {
+    stream->items.push_back(std::move(item));
+  }
+}
+
+void begin_capture(cudaStream_t stream) {
+  Scheduler& scheduler = Scheduler::get();
+  if (scheduler.capturing != nullptr) violation("two captures at a time");
+  scheduler.capturing = stream;
+}
+
+void end_capture() { Scheduler::get().capturing = nullptr; }
+
+bool forbidden_in_capture() {
+  const CUstream_st* const stream = Scheduler::get().capturing;
+  if (stream == nullptr) return false;
+  stream->capture->valid = false;
+  return true;
+}
+
 void enqueue(cudaStream_t stream, std::string_view name, Step step) {
-  push(stream, {std::string(name), std::move(step), nullptr, 0, false, false});
+  push(stream, {std::string(name), std::move(step), nullptr, 0, false, false, nullptr});
 }
 
 void enqueue_host(cudaStream_t stream, std::string_view name, Step step) {
-  push(stream, {std::string(name), std::move(step), nullptr, 0, true, false});
+  push(stream, {std::string(name), std::move(step), nullptr, 0, true, false, nullptr});
 }
 
 void record(cudaEvent_t event, cudaStream_t stream) {
   const auto state = event->state;
+  state->captured = stream->capture != nullptr;
+  if (state->captured) return;  // no event of the device's: an edge in the graph
   const std::uint64_t number = ++state->recorded;
   push(stream, {"event record",
                 [state, number] {
                   state->done = std::max(state->done, number);
                   return true;
                 },
-                nullptr, 0, true, true});
+                nullptr, 0, true, true, nullptr});
 }
 
 void wait_event(cudaStream_t stream, cudaEvent_t event) {
   Scheduler& scheduler = Scheduler::get();
   if (++scheduler.waits == scheduler.ignored_wait) return;
-  push(stream, {"event wait", {}, event->state, event->state->recorded, false, false});
+  push(stream, {"event wait", {}, event->state, event->state->recorded, false, false, nullptr});
 }
 
 bool is_done(cudaEvent_t event) { return event->state->done >= event->state->recorded; }

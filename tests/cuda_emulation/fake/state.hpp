@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "queue.hpp"
 
@@ -14,6 +15,7 @@ namespace fake {
 struct EventState {
   std::uint64_t recorded = 0;  ///< number of the newest record that was queued
   std::uint64_t done = 0;      ///< number of the newest record that the stream has passed
+  bool captured = false;       ///< the newest record was one of a capture
 };
 
 struct Item {
@@ -23,12 +25,31 @@ struct Item {
   std::uint64_t version = 0;          ///< of a wait
   bool host = false;                  ///< a host function: device memory stays closed
   bool always = false;                ///< also on a device that has faulted: the record of an event
+  std::shared_ptr<const int> graph;   ///< of work that a graph's launch has queued
+};
+
+/// What a stream takes down in place of running it.
+struct Capture {
+  bool valid = true;  ///< until a call that a capture forbids
+  std::vector<Item> items;
 };
 
 struct StreamState {
   int number = 0;
   std::deque<Item> items;
+  std::unique_ptr<Capture> capture;  ///< while it lasts
 };
+
+/// Notes the error for cudaGetLastError and returns it.
+cudaError_t fail(cudaError_t error);
+
+/// At the end of the stream, or of its capture.
+void push(cudaStream_t stream, Item item);
+/// One capture at a time.
+void begin_capture(cudaStream_t stream);
+void end_capture();
+/// For calls that are unsafe while this thread captures: true, with the capture spoiled, while it does.
+bool forbidden_in_capture();
 
 /// Queues a host function (cudaLaunchHostFunc).
 void enqueue_host(cudaStream_t stream, std::string_view name, Step step);

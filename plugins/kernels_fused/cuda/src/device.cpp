@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "check.hpp"
 #include "environment.hpp"
@@ -145,14 +146,32 @@ CudaDevice::CudaDevice(int index) {
 }
 
 CudaDevice::~CudaDevice() {
+  stop_graphs();
   for (const auto& lane : lanes_) cudaStreamSynchronize(handle(*lane));
   staging_.reset();
   for (cudaEvent_t event : events_) cudaEventDestroy(event);
   for (const auto& lane : lanes_) cudaStreamDestroy(handle(*lane));
 }
 
+void CudaDevice::use_graphs(Graphs::Log log, Graphs::Limits limits) {
+  auto& compute = *lanes_[static_cast<std::size_t>(Lane::compute)];
+  graphs_ = std::make_unique<Graphs>(handle(compute), std::move(log), limits);
+  compute.record_with(graphs_.get());
+}
+
+void CudaDevice::stop_graphs() noexcept {
+  if (graphs_ == nullptr) return;
+  lanes_[static_cast<std::size_t>(Lane::compute)]->record_with(nullptr);
+  graphs_.reset();
+}
+
+void CudaDevice::send() {
+  if (graphs_ != nullptr) graphs_->send();
+}
+
 DeviceMemory CudaDevice::reserve(std::size_t bytes, std::string_view purpose) {
   if (bytes == 0) return {};
+  send();
   void* data = nullptr;
   const cudaError_t error = cudaMalloc(&data, bytes);
   if (error == cudaErrorMemoryAllocation) {
@@ -175,6 +194,7 @@ DeviceMemory CudaDevice::reserve(std::size_t bytes, std::string_view purpose) {
 
 DeviceMemory CudaDevice::reserve_near_host(std::size_t bytes, std::string_view purpose) {
   if (bytes == 0) return {};
+  send();
   void* data = nullptr;
   const cudaError_t error = cudaHostAlloc(&data, bytes, cudaHostAllocMapped);
   if (error == cudaErrorMemoryAllocation) {
@@ -201,6 +221,7 @@ void CudaDevice::release(void* data, std::size_t bytes) noexcept {
   ESPALIER_ASSERT(block != blocks_.end());
   use_[block->second.purpose].bytes -= bytes;
   // An error here is one of earlier work, and shows at the next call that can tell.
+  if (graphs_ != nullptr) graphs_->send_quietly();
   if (block->second.pinned) {
     cudaFreeHost(data);
   } else {
@@ -225,24 +246,30 @@ void CudaDevice::copy(const View& from, const View& to, Stream& stream) {
   const Side target = side_of(to.data);
   if (source == Side::pageable && target == Side::device && staging_->to_device(from, to, handle(stream))) return;
   if (source == Side::device && target == Side::pageable && staging_->to_host(from, to, handle(stream))) return;
+  if (source == Side::device && target == Side::device) {
+    handle(stream).run([from, to](cudaStream_t queue) { copy_async(from, to, queue); });
+    return;
+  }
   copy_async(from, to, handle(stream));
 }
 
 void CudaDevice::fill_zero(const View& view, Stream& stream) {
   if (view.empty()) return;
-  if (view.contiguous()) {
-    check(cudaMemsetAsync(view.data, 0, view.bytes(), handle(stream)), "zeros");
-    return;
-  }
-  const std::size_t unit = size_of(view.dtype);
-  check(cudaMemset2DAsync(view.data, static_cast<std::size_t>(view.row_stride) * unit, 0,
-                          static_cast<std::size_t>(view.cols) * unit, static_cast<std::size_t>(view.rows),
-                          handle(stream)),
-        "zeros");
+  handle(stream).run([view](cudaStream_t queue) {
+    if (view.contiguous()) {
+      check(cudaMemsetAsync(view.data, 0, view.bytes(), queue), "zeros");
+      return;
+    }
+    const std::size_t unit = size_of(view.dtype);
+    check(cudaMemset2DAsync(view.data, static_cast<std::size_t>(view.row_stride) * unit, 0,
+                            static_cast<std::size_t>(view.cols) * unit, static_cast<std::size_t>(view.rows), queue),
+          "zeros");
+  });
 }
 
 // Work that waits for another rank may wait for ever: where there are other ranks the host asks how they are meanwhile.
 void CudaDevice::wait(Stream& stream) {
+  send();  // whichever stream it is: nobody waits while work lies about
   cudaError_t status = poll_ == nullptr ? cudaStreamSynchronize(handle(stream)) : cudaStreamQuery(handle(stream));
   for (int turns = 1; status == cudaErrorNotReady; ++turns) {
     cudaGetLastError();  // it is no error, but stays behind as one

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "espalier/device.hpp"
+#include "graphs.hpp"
 #include "stream.hpp"
 
 namespace espalier::kernels_fused::cuda {
@@ -55,6 +56,13 @@ class CudaDevice final : public Device {
   /// Has `poll` called again and again while the host waits: it may throw, which ends the wait.
   void while_waiting(void (*poll)()) { poll_ = poll; }
 
+  /// From now on work of the compute lane is kept back and sent as CUDA graphs where it repeats.
+  void use_graphs(Graphs::Log log, Graphs::Limits limits = {});
+  /// Sends what is kept, and keeps nothing any more. Before anything goes that work refers to.
+  void stop_graphs() noexcept;
+  /// Null without.
+  const Graphs* graphs() const { return graphs_.get(); }
+
  protected:
   void release(void* data, std::size_t bytes) noexcept override;
 
@@ -64,6 +72,8 @@ class CudaDevice final : public Device {
     bool pinned;
   };
 
+  /// The compute lane has to be told when it is about to be seen in another way than by its handle.
+  void send();
   DeviceMemory count(void* data, std::size_t bytes, std::string_view purpose, bool pinned);
 
   GpuFacts facts_;
@@ -72,6 +82,7 @@ class CudaDevice final : public Device {
   std::array<cudaEvent_t, 32> events_{};
   std::size_t next_event_ = 0;
   std::unique_ptr<Staging> staging_;
+  std::unique_ptr<Graphs> graphs_;
   void (*poll_)() = nullptr;
   std::vector<MemoryUse> use_;
   std::map<void*, Block> blocks_;

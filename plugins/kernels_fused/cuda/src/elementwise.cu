@@ -297,14 +297,14 @@ const T* bias_of(const View& bias) {
 
 template <bool kActive>
 void add_dropped(const View& src, const View& bias, const View& residual, const Dropout& dropout, const View& dst,
-                 cudaStream_t stream) {
+                 const Queue& queue) {
   with_element(src.dtype, [&](auto type) {
     using T = decltype(type);
     using Operation = BiasDropoutAdd<T, kActive>;
     const Operation operation{rows_of<const T>(src), bias_of<T>(bias), rows_of<const T>(residual),
                               Mask<kActive>(dropout, src.rows), rows_of<T>(dst)};
     const RowTiles tiles(src.rows, src.cols, Operation::kWidth, aligned_rows(src, bias, residual, dst));
-    launch_rows("bias_dropout_add", operation, tiles, stream);
+    launch_rows("bias_dropout_add", operation, tiles, queue);
   });
 }
 

@@ -243,7 +243,7 @@ void CudaElementwise::embedding_backward(const View& ids, const View& grad_dst, 
   const Ids own{ids.as<const std::int32_t>(), tokens, first_id, rows};
   const Lists lists(scratch_.bytes(embedding_workspace(tokens, rows), stream), rows, tokens);
   const dim3 grid(static_cast<unsigned>((tokens + kThreads - 1) / kThreads)), block(kThreads);
-  const cudaStream_t queue = handle(stream);
+  const Queue queue = handle(stream);
   launch("embedding_backward_clear", clear_lengths, grid, block, 0, queue, own, lists);
   launch("embedding_backward_count", count_tokens, grid, block, 0, queue, own, lists);
   launch("embedding_backward_find", find_places, grid, block, 0, queue, own, lists);

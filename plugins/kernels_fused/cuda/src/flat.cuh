@@ -68,12 +68,12 @@ __global__ void __launch_bounds__(kFlatThreads) flat_kernel(Operation operation,
 
 /// Runs the operation on n elements. @param all_wide  whether every operand is wide().
 template <class Operation>
-void launch_flat(const char* name, const Operation& operation, std::int64_t n, bool all_wide, cudaStream_t stream) {
+void launch_flat(const char* name, const Operation& operation, std::int64_t n, bool all_wide, const Queue& queue) {
   if (n == 0) return;
   constexpr std::int64_t kBlock = kFlatElements * Operation::kAhead;
   const dim3 grid(static_cast<unsigned>((n + kBlock - 1) / kBlock));
   const auto kernel = all_wide ? flat_kernel<Operation, true> : flat_kernel<Operation, false>;
-  launch(name, kernel, grid, dim3(kFlatThreads), 0, stream, operation, n);
+  launch(name, kernel, grid, dim3(kFlatThreads), 0, queue, operation, n);
 }
 
 }  // namespace espalier::kernels_fused::cuda

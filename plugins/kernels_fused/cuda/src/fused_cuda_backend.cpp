@@ -19,6 +19,17 @@ Settings settings_of(const ConfigView& config) {
   settings.tf32 = config.boolean("tf32");
   settings.own_attention = config.string("attention") == "own";
   settings.always_nccl = config.string("nccl") == "always";
+  settings.graphs = config.boolean("graphs");
+  return settings;
+}
+
+const Settings& checked(const Settings& settings) {
+  if (settings.graphs && settings.synchronous) {
+    throw ConfigError(
+        "backend.graphs and backend.synchronous are both true: a CUDA graph goes out whole, nothing can wait after "
+        "each of "
+        "its kernels; set one of them to false");
+  }
   return settings;
 }
 
@@ -43,23 +54,27 @@ std::string nccl_version() {
 FusedCudaBackend::FusedCudaBackend(const ConfigView& config, HostContext& host)
     : FusedCudaBackend(settings_of(config), [&host](const std::string& text) { host.log(LogLevel::info, text); }) {}
 
-FusedCudaBackend::FusedCudaBackend(const Settings& settings, ChosenAttention::Log log)
-    : device_(settings.index),
+FusedCudaBackend::FusedCudaBackend(const Settings& settings, const ChosenAttention::Log& log)
+    : device_(checked(settings).index),
       scratch_(device_),
       gemm_(device_, settings.tf32),
       matrix_(device_, gemm_, scratch_),
       own_attention_(gemm_, scratch_),
-      attention_(own_attention_, settings.own_attention ? nullptr : make_cudnn_attention(scratch_), std::move(log)),
+      attention_(own_attention_, settings.own_attention ? nullptr : make_cudnn_attention(scratch_), log),
       norm_(scratch_),
       elementwise_(scratch_),
       update_(gemm_, scratch_),
       kernels_{&matrix_, &attention_, &norm_, &elementwise_, &loss_, &update_, &random_},
       always_nccl_(settings.always_nccl) {
   synchronous_launches = settings.synchronous;
+  if (settings.graphs) device_.use_graphs(log);
   set_poll_hook([](void*) { poll_nccl(); }, nullptr);
 }
 
-FusedCudaBackend::~FusedCudaBackend() { set_poll_hook(nullptr, nullptr); }
+FusedCudaBackend::~FusedCudaBackend() {
+  set_poll_hook(nullptr, nullptr);
+  device_.stop_graphs();
+}
 
 std::string FusedCudaBackend::description() const {
   const GpuFacts& gpu = device_.facts();
@@ -73,6 +88,7 @@ std::string FusedCudaBackend::description() const {
           blas_version(cublasLtGetVersion()) + ", NCCL " + nccl_version();
   if (always_nccl_) text += " for groups of one, too";
   if (synchronous_launches) text += ", waiting after every kernel";
+  if (device_.graphs() != nullptr) text += ", repeated work as CUDA graphs";
   return text;
 }
 

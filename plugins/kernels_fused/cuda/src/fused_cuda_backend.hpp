@@ -32,6 +32,8 @@ inline constexpr OptionSpec kOptions[] = {
     {"nccl", OptionType::string, "\"auto\"",
      "auto: groups of one GPU need no NCCL; always: they communicate through it, too (to try it on one GPU)",
      -std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity(), "auto|always"},
+    {"graphs", OptionType::boolean, "false",
+     "send work that repeats (a micro-batch, or what lies between two communications of it) as one CUDA graph"},
 };
 
 struct Settings {
@@ -40,15 +42,16 @@ struct Settings {
   bool tf32 = false;
   bool own_attention = false;
   bool always_nccl = false;
+  bool graphs = false;  ///< not together with synchronous
 };
 
 /// The GPU provider: cuBLASLt for matrices, own kernels for the rest.
 class FusedCudaBackend final : public Backend {
  public:
   FusedCudaBackend(const ConfigView& config, HostContext& host);
-  /// @throws DeviceError when there is no GPU.
-  /// @param log  gets which attention is used, and why.
-  explicit FusedCudaBackend(const Settings& settings, ChosenAttention::Log log = {});
+  /// @throws DeviceError when there is no GPU, ConfigError when settings exclude each other.
+  /// @param log  gets which attention is used, and why; and what became of graphs.
+  explicit FusedCudaBackend(const Settings& settings, const ChosenAttention::Log& log = {});
   ~FusedCudaBackend() override;
 
   std::string description() const override;
@@ -59,6 +62,7 @@ class FusedCudaBackend final : public Backend {
   std::unique_ptr<Communicator> wrap(std::unique_ptr<Communicator> communicator) override;
 
   Gemm& gemm() { return gemm_; }
+  const Graphs* graphs() const { return device_.graphs(); }
 
  private:
   CudaDevice device_;

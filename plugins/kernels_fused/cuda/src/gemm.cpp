@@ -103,6 +103,25 @@ struct Gemm::Plan {
   }
 };
 
+/// One product, as it is sent or kept back.
+struct Gemm::Call {
+  cublasLtHandle_t library;
+  Plan* plan;
+  const void *a, *b, *bias;
+  void* dst;
+  float alpha, beta;
+  void* workspace;
+  std::size_t workspace_bytes;
+
+  void operator()(cudaStream_t stream) const {
+    if (bias != nullptr) plan->set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    check(cublasLtMatmul(library, plan->operation, &alpha, b, plan->b, a, plan->a, &beta, dst, plan->dst, dst,
+                         plan->dst, &plan->algorithm, workspace, workspace_bytes, stream),
+          plan->text);
+    after_launch(stream, plan->text.c_str());
+  }
+};
+
 struct Gemm::Plans {
   struct Hash {
     std::size_t operator()(const Key& key) const {
@@ -139,11 +158,8 @@ void Gemm::multiply(const BatchedProduct& p, const View& bias, Stream& stream) {
   if (p.dst.empty() || p.count == 0) return;
   ESPALIER_ASSERT(!p.a.empty());
   Plan& plan = plan_for(Key::of(p, static_cast<bool>(bias)));
-  if (bias) plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(bias.data));
-  check(cublasLtMatmul(handle_, plan.operation, &p.alpha, p.b.data, plan.b, p.a.data, plan.a, &p.beta, p.dst.data,
-                       plan.dst, p.dst.data, plan.dst, &plan.algorithm, workspace(stream), workspace_bytes_, handle(stream)),
-        plan.text);
-  after_launch(handle(stream), plan.text.c_str());
+  handle(stream).run(Call{handle_, &plan, p.a.data, p.b.data, bias ? bias.data : nullptr, p.dst.data, p.alpha, p.beta,
+                          workspace(stream), workspace_bytes_});
 }
 
 Gemm::Plan& Gemm::plan_for(const Key& key) {

@@ -34,6 +34,7 @@ class Gemm final : public BatchedGemm {
   struct Key;
   struct Plan;
   struct Plans;
+  struct Call;
 
   Plan& plan_for(const Key& key);
   std::unique_ptr<Plan> make_plan(const Key& key) const;

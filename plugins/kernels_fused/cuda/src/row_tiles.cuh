@@ -84,9 +84,9 @@ __global__ void __launch_bounds__(kTileThreads) row_tiles_kernel(Operation opera
 }
 
 template <class Operation>
-void launch_rows(const char* name, const Operation& operation, const RowTiles& tiles, cudaStream_t stream) {
+void launch_rows(const char* name, const Operation& operation, const RowTiles& tiles, const Queue& queue) {
   if (tiles.rows == 0 || tiles.cols == 0) return;
-  launch(name, row_tiles_kernel<Operation>, dim3(tiles.tiles()), dim3(kTileThreads), 0, stream, operation, tiles);
+  launch(name, row_tiles_kernel<Operation>, dim3(tiles.tiles()), dim3(kTileThreads), 0, queue, operation, tiles);
 }
 
 /// The tiles of a matrix whose rows lie behind one another in every operand: cut anew into rows of a block's width, so

@@ -2,6 +2,7 @@
 # Everything about the CUDA backend that needs a GPU, on one GPU and in at most ten minutes: parity of the kernels with FP64 and of a training
 # run with the CPU, bandwidth of each kernel as a share of a measured copy, GEMMs as a share of a measured peak, offload and overlap timed,
 # 20 steps of bloom-560m and bloom-1b7. Leaves report.md and report.json, and each part's log, in one folder.
+# Attention of cuDNN is part of it where the build has it (ESPALIER_CUDNN_FRONTEND, plugins/kernels_fused/cuda/README.md).
 #   scripts/gpu_check.sh [--build DIR] [--out DIR] [--minutes 10] [--tiny] [--dry-run]
 # --build DIR  a build made elsewhere (cmake -DESPALIER_CUDA=ON); without it build-gpu is made, of what is needed only.
 # --out DIR    for the results (gpu_check): a new or empty folder, or one of an earlier check, whose results go
@@ -43,7 +44,10 @@ say() { printf '\n== %s (%d:%02d min)\n' "$1" $((SECONDS / 60)) $((SECONDS % 60)
 if [ -z "$build" ]; then
   build=$source_dir/build-gpu
   say "build"
-  if ! cmake -S "$source_dir" -B "$build" -G Ninja -DESPALIER_CUDA=ON ||
+  if ! command -v nvcc >/dev/null && [ -x /usr/local/cuda/bin/nvcc ]; then export CUDACXX=${CUDACXX:-/usr/local/cuda/bin/nvcc}; fi
+  # The compilers of this machine may warn of what those of the developers do not.
+  if ! cmake -S "$source_dir" -B "$build" -G Ninja -DESPALIER_CUDA=ON -DESPALIER_WERROR=OFF \
+    ${ESPALIER_CUDNN_FRONTEND:+"-DESPALIER_CUDNN_FRONTEND=$ESPALIER_CUDNN_FRONTEND"} ||
     ! cmake --build "$build" --target trainer device_bench gpu_suite kernels_fused kernels_fused_cuda optim_bf16 parallel_zero; then
     echo "gpu_check.sh: the build failed" >&2
     exit 1
@@ -207,7 +211,7 @@ near() {
   fi
 }
 # attention_of RUN: which way its attention went, as the log has it.
-attention_of() { grep -om1 'attention: .*' "$out/$1.log" | tr -d '|' | cut -c 1-160; }
+attention_of() { grep -o 'attention: .*' "$out/$1.log" | sort -u | paste -sd ';' | tr -d '|' | cut -c 1-300; }
 near "training, CPU and CUDA" parity_cpu
 near "attention, auto and own" parity_own_attention
 note "attention of auto" said "$(attention_of parity_cuda)"
@@ -233,6 +237,7 @@ if [ -x "$suite" ] && ! late; then
       note "kernels against FP64" "left out" "$(reason <(grep 'no CUDA device' "$out/suite.log"))"
     else
       note "kernels against FP64" passed "$(grep -o '[0-9]* tests\? from.*ran' "$out/suite.log" | tail -n 1)"
+      note "attention in them" said "own everywhere; $(attention_of suite)"
     fi
   else
     note "kernels against FP64" failed "$(grep -m1 -h 'FAILED\|Error' "$out/suite.log" | tr -d '|' | cut -c 1-200)"
@@ -276,6 +281,7 @@ speed() {
     if (p > 0) printf ", %.1f %% of the measured %.0f", 100 * f / p, p }')"
 }
 speed "bloom-560m" bloom_560m
+[ ! -s "$out/bloom_560m.log" ] || note "attention of bloom-560m" said "$(attention_of bloom_560m)"
 speed "bloom-560m, offloaded" bloom_560m_offload
 speed "bloom-1b7" bloom_1b7
 speed "bloom-560m, own attention" bloom_560m_own_attention

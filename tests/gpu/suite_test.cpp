@@ -1,6 +1,8 @@
 // The conformance suites on a real GPU: of all kernel families, against oracles in FP64, and of communicators, over
 // NCCL with one rank. Without a GPU all are skipped, and ctest says so. scripts/gpu_check.sh runs this program.
+#include <iostream>
 #include <memory>
+#include <string>
 
 #include "cuda_emulation/nccl/host_operands.hpp"
 #include "espalier/error.hpp"
@@ -14,15 +16,17 @@ namespace {
 using espalier::kernels_fused::cuda::FusedCudaBackend;
 using espalier::kernels_fused::cuda::Settings;
 
+/// With attention of our own: cuDNN makes plans for each length anew, a second apiece, and the suite has hundreds.
 std::unique_ptr<espalier::Backend> make_cuda(espalier::ThreadPool&) {
-  return std::make_unique<FusedCudaBackend>(Settings{});
-}
-
-/// make_cuda takes cuDNN's attention where it is built in.
-std::unique_ptr<espalier::Backend> make_with_own_attention(espalier::ThreadPool&) {
   Settings settings;
   settings.own_attention = true;
   return std::make_unique<FusedCudaBackend>(settings);
+}
+
+/// cuDNN's attention where it is built in; says which it is.
+std::unique_ptr<espalier::Backend> make_with_any_attention(espalier::ThreadPool&) {
+  return std::make_unique<FusedCudaBackend>(Settings{},
+                                            [](const std::string& line) { std::cout << line << std::endl; });
 }
 
 std::unique_ptr<espalier::Communicator> make_nccl() {
@@ -53,8 +57,19 @@ class NeedsGpu final : public testing::Environment {
 ESPALIER_INSTANTIATE_KERNEL_SUITE(Cuda, espalier::testing::kernel_cases("cuda", make_cuda));
 
 namespace espalier::testing {
-INSTANTIATE_TEST_SUITE_P(CudaOwn, AttentionSuite,
-                         ::testing::ValuesIn(kernel_cases("own_attention", make_with_own_attention)), case_name);
+
+class AnyAttention : public AttentionSuite {};
+
+/// Head sizes of BLOOM, lengths on and off the borders of tiles.
+TEST_P(AnyAttention, WholeSequences) {
+  for (const std::int64_t n : {65, 128}) check({.batch = 2, .heads = 4, .head_dim = 64, .queries = n, .keys = n});
+  check({.heads = 3, .head_dim = 80, .queries = 64, .keys = 64});
+  check({.heads = 2, .head_dim = 128, .queries = 192, .keys = 192});
+  check({.heads = 2, .head_dim = 64, .queries = 64, .keys = 64, .slopes = false});
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, AnyAttention,
+                         ::testing::ValuesIn(kernel_cases("any_attention", make_with_any_attention)), case_name);
 
 const CommunicatorMaker kNccl{"nccl", make_nccl, false};
 INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorSuite, ::testing::Values(kNccl));
@@ -62,4 +77,5 @@ INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorTypes,
                          ::testing::Combine(::testing::Values(kNccl),
                                             ::testing::Values(DType::f32, DType::bf16, DType::f16, DType::f64,
                                                               DType::u8)));
+
 }  // namespace espalier::testing

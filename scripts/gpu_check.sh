@@ -232,7 +232,7 @@ same "NCCL with one rank" parity_nccl
 
 if [ -x "$suite" ] && ! late; then
   say "parity of the kernels with FP64"
-  if run "$(limit 150)" "$suite" --gtest_brief=1 >"$out/suite.log" 2>&1; then
+  if run "$(limit 240)" "$suite" --gtest_brief=1 >"$out/suite.log" 2>&1; then
     if grep -q 'no CUDA device' "$out/suite.log"; then
       note "kernels against FP64" "left out" "$(reason <(grep 'no CUDA device' "$out/suite.log"))"
     else

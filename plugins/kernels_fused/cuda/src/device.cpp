@@ -30,10 +30,11 @@ int count_gpus() {
   cudaDriverGetVersion(&driver);
   cudaRuntimeGetVersion(&runtime);
   const std::string has = driver == 0 ? "no driver is loaded" : "the driver's CUDA version is " + version_text(driver);
-  const std::string advice = driver == 0 ? "install NVIDIA's driver"
-                             : error == cudaErrorInsufficientDriver
-                                 ? "install a driver of CUDA " + version_text(runtime) + " or newer"
-                                 : "look at nvidia-smi and CUDA_VISIBLE_DEVICES";
+  const std::string advice =
+      driver == 0                            ? "install NVIDIA's driver"
+      : error == cudaErrorInsufficientDriver ? "install a driver of CUDA " + version_text(runtime) + " or newer"
+      : error == cudaErrorSystemNotReady     ? "start the service that links the GPUs (nvidia-fabricmanager)"
+                                             : "look at nvidia-smi and CUDA_VISIBLE_DEVICES";
   throw DeviceError(
       "no CUDA device: " + std::string(error == cudaSuccess ? "none is visible" : cudaGetErrorString(error)) + " (" +
       has + ", the plugin needs " + version_text(runtime) + "); " + advice + ", or set backend.device = \"cpu\"");

@@ -21,5 +21,6 @@ set(kernels_fused_cuda_host
     src/graphs.cpp
     src/matrix.cpp
     src/nccl_communicator.cpp
+    src/product_plan.cpp
     src/staging.cpp
     src/without_cudnn.cpp)

@@ -16,6 +16,8 @@ std::uint64_t waits();
 void fault_at(std::string_view name);
 /// Calls, and groups of calls, that NCCL was given.
 std::uint64_t nccl_launches();
+/// cuBLASLt has no epilogue besides the bias, as on a GPU or for a shape without one (ESPALIER_FAKE_CUDA_EPILOGUES=0).
+void refuse_epilogues(bool refuse);
 /// As a new process has it: no sticky error.
 void forget_error();
 

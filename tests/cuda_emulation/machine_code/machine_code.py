@@ -25,6 +25,7 @@ NARROW = (
     (r"sum_blocks<", "w", "writes one partial sum a column"),
     (r"sum_partials$", "rw", "adds a few partial sums"),
     (r"convert_elements<", "rw", "a bias of one row"),
+    (r"add_elements$", "rw", "a bias gradient of one row"),
     (r"(find|fill|order)_places$|count_tokens$|clear_lengths$", "rw", "works on token numbers, one a row"),
     (r"(exp_sum|row_max)_kernel<", "w", "writes one number a row"),
     (r"accumulate_kernel$|loss_kernel$", "rw", "one number a row"),

@@ -62,6 +62,11 @@ __global__ void __launch_bounds__(kThreads) convert_elements(const From* src, st
   if (i < n) dst[i] = from_float<To>(to_float(src[i]));
 }
 
+__global__ void __launch_bounds__(kThreads) add_elements(const float* src, std::int64_t n, bool adds, float* dst) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i < n) dst[i] = adds ? dst[i] + src[i] : src[i];
+}
+
 unsigned blocks_for(std::int64_t n, std::int64_t each) { return static_cast<unsigned>((n + each - 1) / each); }
 
 }  // namespace
@@ -87,6 +92,12 @@ void sum_columns(const View& src, const View& dst, bool accumulate, Scratch& scr
              handle(stream), partials, blocks, src.cols, accumulate, dst.as<float>());
     }
   });
+}
+
+void add_vector(const View& src, const View& dst, bool adds, Stream& stream) {
+  const std::int64_t n = src.elements();
+  launch("add_vector", add_elements, dim3(blocks_for(n, kThreads)), dim3(kThreads), 0, handle(stream),
+         src.as<const float>(), n, adds, dst.as<float>());
 }
 
 void convert(const View& src, const View& dst, Stream& stream) {

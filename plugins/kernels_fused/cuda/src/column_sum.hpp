@@ -11,6 +11,9 @@ void sum_columns(const View& src, const View& dst, bool accumulate, Scratch& scr
 /// Scratch bytes of it.
 std::size_t sum_workspace(std::int64_t rows, std::int64_t columns);
 
+/// dst = src, or dst += src where `adds`; f32 vectors, not empty.
+void add_vector(const View& src, const View& dst, bool adds, Stream& stream);
+
 /// dst = src in dst's type; vectors of f32, bf16 or f16, not empty.
 void convert(const View& src, const View& dst, Stream& stream);
 

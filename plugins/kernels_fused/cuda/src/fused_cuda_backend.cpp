@@ -17,6 +17,7 @@ Settings settings_of(const ConfigView& config) {
   settings.index = static_cast<int>(config.integer("index"));
   settings.synchronous = config.boolean("synchronous");
   settings.tf32 = config.boolean("tf32");
+  settings.epilogues = config.boolean("epilogues");
   settings.own_attention = config.string("attention") == "own";
   settings.always_nccl = config.string("nccl") == "always";
   settings.graphs = config.boolean("graphs");
@@ -57,8 +58,8 @@ FusedCudaBackend::FusedCudaBackend(const ConfigView& config, HostContext& host)
 FusedCudaBackend::FusedCudaBackend(const Settings& settings, const ChosenAttention::Log& log)
     : device_(checked(settings).index),
       scratch_(device_),
-      gemm_(device_, settings.tf32),
-      matrix_(device_, gemm_, scratch_),
+      gemm_(device_, {settings.tf32, 4096}, log),
+      matrix_(device_, gemm_, scratch_, settings.epilogues),
       own_attention_(gemm_, scratch_),
       attention_(own_attention_, settings.own_attention ? nullptr : make_cudnn_attention(scratch_), log),
       norm_(scratch_),

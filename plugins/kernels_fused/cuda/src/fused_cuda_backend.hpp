@@ -26,6 +26,8 @@ inline constexpr OptionSpec kOptions[] = {
      "wait after every kernel, so that a failure names the kernel it happened in (slow)"},
     {"tf32", OptionType::boolean, "false",
      "multiply FP32 matrices as TF32 (10 bits of mantissa); BF16 and FP16 are not concerned"},
+    {"epilogues", OptionType::boolean, "true",
+     "have cuBLASLt compute GELU, its gradient and bias gradients in the same pass as products, where it can"},
     {"attention", OptionType::string, "\"auto\"",
      "auto: cuDNN where it is built in and takes the shape, else own kernels; own: own kernels always",
      -std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity(), "auto|own"},
@@ -40,6 +42,7 @@ struct Settings {
   int index = -1;
   bool synchronous = false;
   bool tf32 = false;
+  bool epilogues = true;
   bool own_attention = false;
   bool always_nccl = false;
   bool graphs = false;  ///< not together with synchronous

@@ -1,8 +1,8 @@
 #include "gemm.hpp"
 
-#include <array>
-#include <string>
-#include <unordered_map>
+#include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "check.hpp"
 #include "espalier/error.hpp"
@@ -10,220 +10,166 @@
 namespace espalier::kernels_fused::cuda {
 namespace {
 
-constexpr std::uint32_t kWidestAccess = 16;
+bool aligned(const View& view) { return reinterpret_cast<std::uintptr_t>(view.data) % ProductKey::kAlignment == 0; }
 
-void check(cublasStatus_t status, const std::string& what) {
-  if (status != CUBLAS_STATUS_SUCCESS) {
-    throw DeviceError("cuda: " + what + ": " + cublasLtGetStatusString(status) + " (cuBLASLt status " +
-                      std::to_string(static_cast<int>(status)) + ")");
+bool same_shape(const View& a, const View& b) { return a.rows == b.rows && a.cols == b.cols && a.dtype == b.dtype; }
+
+/// What of cuBLASLt's documentation rules the extras out, or "".
+std::string rule_against(const BatchedProduct& p, const Extras& extras) {
+  const bool gelu = present(extras.gelu), backward = present(extras.gelu_src), sums = present(extras.sum_a);
+  if (int{gelu} + int{backward} + int{sums} > 1 || (present(extras.bias) && (backward || sums))) {
+    return "cuBLASLt does one of them in a pass";
   }
+  if (p.count != 1 || p.beta != 0) {
+    if (gelu || backward) return "cuBLASLt does it for one product that is not added to";
+  }
+  if (sums && extras.sum_a.dtype != p.dst.dtype) return "cuBLASLt's sums have the type of the product";
+  const View& auxiliary = gelu ? p.dst : extras.gelu_src;
+  if (!gelu && !backward) return {};
+  constexpr std::int64_t kMultiple = 8;  // CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD
+  if (auxiliary.row_stride % kMultiple != 0) return "rows before GELU do not start at multiples of 8 elements";
+  if (!aligned(auxiliary)) return "the matrix before GELU does not start at a multiple of 16 bytes";
+  return {};
 }
 
-cudaDataType_t type_of(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return CUDA_R_32F;
-    case DType::bf16:
-      return CUDA_R_16BF;
-    case DType::f16:
-      return CUDA_R_16F;
+std::string epilogue_name(const ProductKey& key) {
+  switch (key.extras() & ~std::uint32_t{ProductKey::kBias}) {
+    case ProductKey::kGelu:
+      return "GELU epilogue";
+    case ProductKey::kGeluSource:
+      return "epilogue for the gradient of GELU";
     default:
-      ESPALIER_ASSERT(!"a matrix of another type than f32, bf16 and f16");
-      return CUDA_R_32F;
+      return "bias gradient epilogue";
   }
 }
-
-/// Largest power of two up to 16 that divides the address.
-std::uint32_t alignment_of(const void* data) {
-  const auto address = reinterpret_cast<std::uintptr_t>(data) | kWidestAccess;
-  return static_cast<std::uint32_t>(address & (~address + 1));
-}
-
-std::int64_t stride_of(const View& view) { return view.rows > 1 ? view.row_stride : view.cols; }
 
 }  // namespace
-
-/// A product as numbers only.
-struct Gemm::Key {
-  std::array<std::int64_t, 12> numbers{};
-  bool operator==(const Key&) const = default;
-
-  static Key of(const BatchedProduct& p, bool bias) {
-    const std::int64_t k = p.transpose_a ? p.a.rows : p.a.cols;
-    const auto code = static_cast<std::int64_t>(p.a.dtype) | static_cast<std::int64_t>(p.dst.dtype) << 4 |
-                      std::int64_t{p.transpose_a} << 8 | std::int64_t{p.transpose_b} << 9 | std::int64_t{bias} << 10 |
-                      std::int64_t{p.beta != 0} << 11;
-    const auto alignment = std::int64_t{alignment_of(p.a.data)} | std::int64_t{alignment_of(p.b.data)} << 8 |
-                           std::int64_t{alignment_of(p.dst.data)} << 16;
-    return {{code, alignment, p.dst.rows, p.dst.cols, k, stride_of(p.a), stride_of(p.b), stride_of(p.dst), p.count,
-             p.count > 1 ? p.a_stride : 0, p.count > 1 ? p.b_stride : 0, p.count > 1 ? p.dst_stride : 0}};
-  }
-
-  DType source() const { return static_cast<DType>(numbers[0] & 15); }
-  DType target() const { return static_cast<DType>(numbers[0] >> 4 & 15); }
-  bool transpose_a() const { return (numbers[0] >> 8 & 1) != 0; }
-  bool transpose_b() const { return (numbers[0] >> 9 & 1) != 0; }
-  bool bias() const { return (numbers[0] >> 10 & 1) != 0; }
-  std::uint32_t alignment(int operand) const { return static_cast<std::uint32_t>(numbers[1] >> 8 * operand & 255); }
-  std::int64_t m() const { return numbers[2]; }
-  std::int64_t n() const { return numbers[3]; }
-  std::int64_t k() const { return numbers[4]; }
-  std::int64_t row_stride(int operand) const { return numbers[static_cast<std::size_t>(5 + operand)]; }
-  std::int64_t count() const { return numbers[8]; }
-  std::int64_t batch_stride(int operand) const { return numbers[static_cast<std::size_t>(9 + operand)]; }
-
-  std::string text() const {
-    return "matmul [" + std::to_string(m()) + ", " + std::to_string(k()) + "] x [" + std::to_string(k()) + ", " +
-           std::to_string(n()) + "]" + (count() > 1 ? " x " + std::to_string(count()) : "") + ", " +
-           std::string(name_of(source())) + " to " + std::string(name_of(target()));
-  }
-};
-
-/// Row-major matrices are column-major ones transposed, so cuBLASLt computes dstᵀ = op(b)ᵀ · op(a)ᵀ: its A is our b,
-/// its B our a.
-struct Gemm::Plan {
-  cublasLtMatmulDesc_t operation = nullptr;
-  cublasLtMatrixLayout_t a = nullptr, b = nullptr, dst = nullptr;
-  cublasLtMatmulAlgo_t algorithm{};
-  std::string text;
-
-  Plan() = default;
-  Plan(const Plan&) = delete;
-  Plan& operator=(const Plan&) = delete;
-  ~Plan() {
-    if (dst != nullptr) cublasLtMatrixLayoutDestroy(dst);
-    if (b != nullptr) cublasLtMatrixLayoutDestroy(b);
-    if (a != nullptr) cublasLtMatrixLayoutDestroy(a);
-    if (operation != nullptr) cublasLtMatmulDescDestroy(operation);
-  }
-
-  template <class Value>
-  void set(cublasLtMatmulDescAttributes_t attribute, Value value) {
-    check(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof value), text);
-  }
-};
 
 /// One product, as it is sent or kept back.
 struct Gemm::Call {
   cublasLtHandle_t library;
-  Plan* plan;
-  const void *a, *b, *bias;
-  void* dst;
+  ProductPlan* plan;
+  std::uint64_t
+      number;  ///< of the plan: work that is kept is compared as bytes, and memory of a plan that went is used again
+  const void *a, *b;
+  void *vector, *auxiliary, *dst;
   float alpha, beta;
   void* workspace;
   std::size_t workspace_bytes;
 
   void operator()(cudaStream_t stream) const {
-    if (bias != nullptr) plan->set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-    check(cublasLtMatmul(library, plan->operation, &alpha, b, plan->b, a, plan->a, &beta, dst, plan->dst, dst,
-                         plan->dst, &plan->algorithm, workspace, workspace_bytes, stream),
-          plan->text);
+    plan->point(vector, auxiliary);
+    check_blas(cublasLtMatmul(library, plan->operation, &alpha, b, plan->b, a, plan->a, &beta, dst, plan->dst, dst,
+                              plan->dst, &plan->algorithm, workspace, workspace_bytes, stream),
+               plan->text);
     after_launch(stream, plan->text.c_str());
   }
 };
 
-struct Gemm::Plans {
-  struct Hash {
-    std::size_t operator()(const Key& key) const {
-      std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a over words
-      for (const std::int64_t number : key.numbers) hash = (hash ^ static_cast<std::uint64_t>(number)) * 0x100000001b3u;
-      return static_cast<std::size_t>(hash ^ hash >> 29);
-    }
-  };
-  std::unordered_map<Key, std::unique_ptr<Plan>, Hash> by_key;
-};
-
-Gemm::Gemm(CudaDevice& device, bool tf32)
+Gemm::Gemm(CudaDevice& device, GemmOptions options, Log log)
     : device_(device),
-      f32_compute_(tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F),
-      plans_(std::make_unique<Plans>()),
+      options_(options),
+      log_(std::move(log)),
       workspace_bytes_(std::size_t{device.facts().major >= 9 ? 32u : 4u} << 20) {  // as NVIDIA recommends
-  check(cublasLtCreate(&handle_), "cuBLASLt cannot start");
+  check_blas(cublasLtCreate(&handle_), "cuBLASLt cannot start");
   workspace(device_.lane(Lane::compute));
 }
 
 Gemm::~Gemm() {
-  plans_.reset();
+  plans_.clear();
   cublasLtDestroy(handle_);
 }
 
-void Gemm::multiply(const BatchedProduct& p, const View& bias, Stream& stream) {
+void Gemm::multiply(const BatchedProduct& p, const Extras& extras, Stream& stream) {
   ESPALIER_ASSERT(p.a.dtype == p.b.dtype && (p.dst.dtype == p.a.dtype || p.dst.dtype == DType::f32));
   ESPALIER_ASSERT((p.transpose_a ? p.a.cols : p.a.rows) == p.dst.rows &&
                   (p.transpose_b ? p.b.rows : p.b.cols) == p.dst.cols);
   ESPALIER_ASSERT((p.transpose_a ? p.a.rows : p.a.cols) == (p.transpose_b ? p.b.cols : p.b.rows));
   ESPALIER_ASSERT(p.beta == 0 || p.dst.dtype == DType::f32);
-  ESPALIER_ASSERT(!bias || (bias.dtype == p.dst.dtype && bias.elements() == p.dst.cols &&
-                            alignment_of(bias.data) == kWidestAccess));
+  ESPALIER_ASSERT(!present(extras.bias) ||
+                  (extras.bias.dtype == p.dst.dtype && extras.bias.elements() == p.dst.cols && aligned(extras.bias)));
+  ESPALIER_ASSERT(!present(extras.sum_a) || (extras.sum_a.dtype == p.dst.dtype &&
+                                             extras.sum_a.elements() == p.dst.rows && aligned(extras.sum_a)));
+  ESPALIER_ASSERT(!present(extras.gelu) || same_shape(extras.gelu, p.dst));
+  ESPALIER_ASSERT(!present(extras.gelu_src) || same_shape(extras.gelu_src, p.dst));
   if (p.dst.empty() || p.count == 0) return;
   ESPALIER_ASSERT(!p.a.empty());
-  Plan& plan = plan_for(Key::of(p, static_cast<bool>(bias)));
-  handle(stream).run(Call{handle_, &plan, p.a.data, p.b.data, bias ? bias.data : nullptr, p.dst.data, p.alpha, p.beta,
-                          workspace(stream), workspace_bytes_});
+  ProductPlan& plan = find_plan(ProductKey::of(p, extras));
+  if (!plan.found) throw DeviceError("cuda: " + plan.text + ": cuBLASLt has no algorithm for this shape on this GPU");
+  const bool gelu = present(extras.gelu);
+  const Call call{handle_,
+                  &plan,
+                  plan.number,
+                  p.a.data,
+                  p.b.data,
+                  present(extras.sum_a) ? extras.sum_a.data : extras.bias.data,
+                  gelu ? p.dst.data : extras.gelu_src.data,
+                  gelu ? extras.gelu.data : p.dst.data,
+                  p.alpha,
+                  p.beta,
+                  workspace(stream),
+                  workspace_bytes_};
+  handle(stream).run(call);
 }
 
-Gemm::Plan& Gemm::plan_for(const Key& key) {
-  const auto found = plans_->by_key.find(key);
-  if (found != plans_->by_key.end()) return *found->second;
-  return *plans_->by_key.emplace(key, make_plan(key)).first->second;
-}
-
-std::size_t Gemm::plans() const { return plans_->by_key.size(); }
-
-std::unique_ptr<Gemm::Plan> Gemm::make_plan(const Key& key) const {
-  auto plan = std::make_unique<Plan>();
-  plan->text = key.text();
-  const std::string& text = plan->text;
-  check(cublasLtMatmulDescCreate(&plan->operation, key.source() == DType::f32 ? f32_compute_ : CUBLAS_COMPUTE_32F,
-                                 CUDA_R_32F),
-        text);
-  plan->set(CUBLASLT_MATMUL_DESC_TRANSA, key.transpose_b() ? CUBLAS_OP_T : CUBLAS_OP_N);
-  plan->set(CUBLASLT_MATMUL_DESC_TRANSB, key.transpose_a() ? CUBLAS_OP_T : CUBLAS_OP_N);
-  if (key.bias()) {
-    plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    plan->set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(key.target()));
-    // The heuristic takes the alignment it may rely on from the address: what every bias has, not what the first one
-    // has.
-    plan->set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(std::uintptr_t{kWidestAccess}));
+bool Gemm::fuses(const BatchedProduct& product, const Extras& extras) {
+  if (product.dst.empty() || product.a.empty()) return false;
+  const ProductKey key = ProductKey::of(product, extras);
+  const std::string rule = rule_against(product, extras);
+  if (!rule.empty()) {
+    say_unfused(key, rule);
+    return false;
   }
-  const auto layout = [&](cublasLtMatrixLayout_t& to, DType type, std::int64_t rows, std::int64_t columns,
-                          int operand) {
-    // Their rows are our columns.
-    check(cublasLtMatrixLayoutCreate(&to, type_of(type), static_cast<std::uint64_t>(columns),
-                                     static_cast<std::uint64_t>(rows), key.row_stride(operand)),
-          text);
-    const auto count = static_cast<std::int32_t>(key.count());
-    const std::int64_t stride = key.batch_stride(operand);
-    check(cublasLtMatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count), text);
-    check(cublasLtMatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride),
-          text);
-  };
-  layout(plan->a, key.source(), key.transpose_a() ? key.k() : key.m(), key.transpose_a() ? key.m() : key.k(), 0);
-  layout(plan->b, key.source(), key.transpose_b() ? key.n() : key.k(), key.transpose_b() ? key.k() : key.n(), 1);
-  layout(plan->dst, key.target(), key.m(), key.n(), 2);
+  return find_plan(key).found;
+}
 
-  cublasLtMatmulPreference_t preference = nullptr;
-  check(cublasLtMatmulPreferenceCreate(&preference), text);
-  const std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, void (*)(cublasLtMatmulPreference_t)> owner(
-      preference, [](cublasLtMatmulPreference_t one) { cublasLtMatmulPreferenceDestroy(one); });
-  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
-    check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value), text);
-  };
-  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{workspace_bytes_});
-  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.alignment(1));
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.alignment(0));
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.alignment(2));
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.alignment(2));
-  cublasLtMatmulHeuristicResult_t result{};
-  int found = 0;
-  check(cublasLtMatmulAlgoGetHeuristic(handle_, plan->operation, plan->b, plan->a, plan->dst, plan->dst, preference, 1,
-                                       &result, &found),
-        text);
-  if (found == 0) throw DeviceError("cuda: " + text + ": cuBLASLt has no algorithm for this shape on this GPU");
-  check(result.state, text);
-  plan->algorithm = result.algo;
-  return plan;
+ProductPlan& Gemm::find_plan(const ProductKey& key) {
+  const auto known = plans_.find(key);
+  if (known != plans_.end()) {
+    known->second->last_use = ++uses_;
+    return *known->second;
+  }
+  make_room();
+  auto plan = std::make_unique<ProductPlan>(key, options_.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F);
+  cublasStatus_t status{};
+  const std::vector<cublasLtMatmulAlgo_t> candidates = plan->candidates(handle_, workspace_bytes_, 1, status);
+  plan->found = !candidates.empty();
+  plan->last_use = ++uses_;
+  plan->number = ++made_;
+  if (plan->found) {
+    plan->algorithm = candidates.front();
+  } else if ((key.extras() & ~std::uint32_t{ProductKey::kBias}) == 0) {
+    throw DeviceError("cuda: " + plan->text +
+                      ": cuBLASLt has no algorithm for this shape on this GPU: " + cublasLtGetStatusString(status));
+  } else {
+    say_unfused(key,
+                "cuBLASLt has no " + epilogue_name(key) + " for this shape (" + cublasLtGetStatusString(status) + ")");
+  }
+  return *plans_.emplace(key, std::move(plan)).first->second;
+}
+
+/// Decoding makes plans for every number of keys. A plan that went is made again, with the same choice.
+void Gemm::make_room() {
+  if (plans_.size() < options_.most_plans) return;
+  std::vector<std::uint64_t> uses;
+  for (const auto& [key, plan] : plans_) {
+    if (!plan->announced) uses.push_back(plan->last_use);
+  }
+  if (uses.empty()) return;
+  for (int i = 0; i < kLanes; ++i) {  // work that is kept back holds plans
+    [[maybe_unused]] const cudaStream_t sent = handle(device_.lane(static_cast<Lane>(i)));
+  }
+  const auto middle = uses.begin() + static_cast<std::ptrdiff_t>(uses.size() / 2);
+  std::nth_element(uses.begin(), middle, uses.end());
+  std::erase_if(plans_, [&](const auto& one) { return !one.second->announced && one.second->last_use <= *middle; });
+}
+
+/// Once for products that differ in their number of rows alone.
+void Gemm::say_unfused(const ProductKey& key, const std::string& why) {
+  const std::string kind = std::to_string(key.extras()) + " " + std::to_string(key.numbers[0]) + " " +
+                           std::to_string(key.extras() == ProductKey::kSum ? key.m() : key.k()) + " " +
+                           std::to_string(key.n()) + " " + why;
+  if (said_.insert(kind).second && log_) log_(key.text() + ": " + why + ": own kernel");
 }
 
 void* Gemm::workspace(Stream& stream) {

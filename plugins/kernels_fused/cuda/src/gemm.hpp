@@ -4,12 +4,22 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
 
 #include "batched_gemm.hpp"
 #include "device.hpp"
+#include "product_plan.hpp"
 
 namespace espalier::kernels_fused::cuda {
+
+struct GemmOptions {
+  bool tf32 = false;
+  std::size_t most_plans = 4096;  ///< kept; the least recently used half goes when there are more
+};
 
 /// Every matrix product of the plugin: cuBLASLt, FP32 sums, descriptors and algorithm kept for each shape. The
 /// algorithm is the first that cuBLASLt's heuristic names, which is a function of shape, alignment, GPU and library
@@ -17,33 +27,45 @@ namespace espalier::kernels_fused::cuda {
 /// are not allowed; FP32 operands are multiplied in FP32, as TF32 only when asked for.
 class Gemm final : public BatchedGemm {
  public:
+  using Log = std::function<void(const std::string&)>;
   /// @param device  kept by reference.
-  Gemm(CudaDevice& device, bool tf32);
+  /// @param log     gets a line for each kind of product that cuBLASLt does not do in one pass
+  explicit Gemm(CudaDevice& device, GemmOptions options = {}, Log log = {});
   ~Gemm() override;
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;
 
   void multiply(const BatchedProduct& product, Stream& stream) override { multiply(product, {}, stream); }
-  /// @param bias  optional [N], of dst's type, 16-byte aligned: added to each row before the one rounding.
-  void multiply(const BatchedProduct& product, const View& bias, Stream& stream);
+  /// @param extras  what fuses() takes.
+  void multiply(const BatchedProduct& product, const Extras& extras, Stream& stream);
 
-  /// Shapes met so far.
-  std::size_t plans() const;
+  /// Whether cuBLASLt does the product with its extras in one pass: its documented rules for types and leading
+  /// dimensions hold and its heuristic names an algorithm. Views may lack memory.
+  bool fuses(const BatchedProduct& product, const Extras& extras);
+
+  /// Plans kept now.
+  std::size_t plans() const { return plans_.size(); }
 
  private:
-  struct Key;
-  struct Plan;
-  struct Plans;
   struct Call;
+  struct Hash {
+    std::size_t operator()(const ProductKey& key) const { return key.hash(); }
+  };
 
-  Plan& plan_for(const Key& key);
-  std::unique_ptr<Plan> make_plan(const Key& key) const;
+  /// The plan for the key, which may have no algorithm.
+  ProductPlan& find_plan(const ProductKey& key);
+  void make_room();
+  void say_unfused(const ProductKey& key, const std::string& why);
   void* workspace(Stream& stream);
 
   CudaDevice& device_;
-  cublasComputeType_t f32_compute_;
+  GemmOptions options_;
+  Log log_;
   cublasLtHandle_t handle_ = nullptr;
-  std::unique_ptr<Plans> plans_;
+  std::unordered_map<ProductKey, std::unique_ptr<ProductPlan>, Hash> plans_;
+  std::uint64_t uses_ = 0;
+  std::uint64_t made_ = 0;
+  std::set<std::string> said_;
   std::size_t workspace_bytes_;
   std::array<DeviceMemory, kLanes> workspaces_;
 };

@@ -11,20 +11,22 @@
 ///   INSTANTIATE_TEST_SUITE_P(MyProvider, NormSuite, ::testing::ValuesIn(cases), case_name);  // in espalier::testing
 #include "espalier/testing/attention_suite.hpp"
 #include "espalier/testing/elementwise_suite.hpp"
+#include "espalier/testing/fused_product_suite.hpp"
 #include "espalier/testing/loss_suite.hpp"
 #include "espalier/testing/matrix_suite.hpp"
 #include "espalier/testing/norm_suite.hpp"
 #include "espalier/testing/random_suite.hpp"
 #include "espalier/testing/update_suite.hpp"
 
-#define ESPALIER_INSTANTIATE_KERNEL_SUITE(prefix, cases)                                     \
-  namespace espalier::testing {                                                              \
-  INSTANTIATE_TEST_SUITE_P(prefix, AttentionSuite, ::testing::ValuesIn(cases), case_name);   \
-  INSTANTIATE_TEST_SUITE_P(prefix, ElementwiseSuite, ::testing::ValuesIn(cases), case_name); \
-  INSTANTIATE_TEST_SUITE_P(prefix, LossSuite, ::testing::ValuesIn(cases), case_name);        \
-  INSTANTIATE_TEST_SUITE_P(prefix, MatrixSuite, ::testing::ValuesIn(cases), case_name);      \
-  INSTANTIATE_TEST_SUITE_P(prefix, NormSuite, ::testing::ValuesIn(cases), case_name);        \
-  INSTANTIATE_TEST_SUITE_P(prefix, RandomSuite, ::testing::ValuesIn(cases), case_name);      \
-  INSTANTIATE_TEST_SUITE_P(prefix, UpdateSuite, ::testing::ValuesIn(cases), case_name);      \
-  }                                                                                          \
+#define ESPALIER_INSTANTIATE_KERNEL_SUITE(prefix, cases)                                      \
+  namespace espalier::testing {                                                               \
+  INSTANTIATE_TEST_SUITE_P(prefix, AttentionSuite, ::testing::ValuesIn(cases), case_name);    \
+  INSTANTIATE_TEST_SUITE_P(prefix, ElementwiseSuite, ::testing::ValuesIn(cases), case_name);  \
+  INSTANTIATE_TEST_SUITE_P(prefix, FusedProductSuite, ::testing::ValuesIn(cases), case_name); \
+  INSTANTIATE_TEST_SUITE_P(prefix, LossSuite, ::testing::ValuesIn(cases), case_name);         \
+  INSTANTIATE_TEST_SUITE_P(prefix, MatrixSuite, ::testing::ValuesIn(cases), case_name);       \
+  INSTANTIATE_TEST_SUITE_P(prefix, NormSuite, ::testing::ValuesIn(cases), case_name);         \
+  INSTANTIATE_TEST_SUITE_P(prefix, RandomSuite, ::testing::ValuesIn(cases), case_name);       \
+  INSTANTIATE_TEST_SUITE_P(prefix, UpdateSuite, ::testing::ValuesIn(cases), case_name);       \
+  }                                                                                           \
   static_assert(true, "a semicolon follows")

@@ -1,5 +1,5 @@
 #include "controls.hpp"
-#include "espalier/testing/matrix_suite.hpp"
+#include "espalier/testing/fused_product_suite.hpp"
 #include "fused_cuda_backend.hpp"
 
 namespace espalier::testing {
@@ -9,6 +9,9 @@ std::unique_ptr<Backend> emulated(ThreadPool&) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EmulatedCuda, MatrixSuite, ::testing::ValuesIn(kernel_cases("cuda", emulated)), case_name);
+
+INSTANTIATE_TEST_SUITE_P(EmulatedCuda, FusedProductSuite, ::testing::ValuesIn(kernel_cases("cuda", emulated)),
+                         case_name);
 
 }  // namespace espalier::testing
 
@@ -52,6 +55,136 @@ TEST(CudaGemm, StridedBatches) {
       EXPECT_NEAR(got[at], 0.5 * sum + 2 * (0.5 * sum + 2 * before[at]), 1e-5);
     }
   }
+}
+
+/// Forward and backward of a linear map with GELU, and a weight gradient with its bias gradient, in one pass each.
+class Fused : public ::testing::Test {
+ protected:
+  ~Fused() override { fake::refuse_epilogues(false); }
+
+  static View shape(std::int64_t rows, std::int64_t cols, DType dtype = DType::bf16) {
+    return View::matrix(nullptr, rows, cols, dtype);
+  }
+  static Matmul up(std::int64_t rows, std::int64_t ffn, DType dtype = DType::bf16) {
+    Matmul args;
+    args.a = shape(rows, 64, dtype);
+    args.b = shape(ffn, 64, dtype);
+    args.transpose_b = true;
+    args.dst = args.gelu = shape(rows, ffn, dtype);
+    args.bias = shape(1, ffn, dtype);
+    return args;
+  }
+  static Matmul down_gradient(std::int64_t rows, std::int64_t ffn) {
+    Matmul args;
+    args.a = shape(rows, 64);
+    args.b = shape(64, ffn);
+    args.dst = args.gelu_src = shape(rows, ffn);
+    return args;
+  }
+  static Matmul weight_gradient(std::int64_t rows, std::int64_t ffn) {
+    Matmul args;
+    args.a = shape(rows, ffn);
+    args.transpose_a = true;
+    args.b = shape(rows, 64);
+    args.dst = shape(ffn, 64, DType::f32);
+    args.sum_a = shape(1, ffn, DType::f32);
+    args.accumulate = args.add_sum = true;
+    return args;
+  }
+  std::unique_ptr<FusedCudaBackend> backend(bool epilogues = true) {
+    Settings settings;
+    settings.epilogues = epilogues;
+    return std::make_unique<FusedCudaBackend>(settings, [this](const std::string& line) { log_.push_back(line); });
+  }
+  std::vector<std::string> log_;
+};
+
+TEST_F(Fused, WhatCublasLtDoesInOnePass) {
+  const auto cuda = backend();
+  const MatrixKernels& kernels = *cuda->kernels().matrix;
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) EXPECT_TRUE(kernels.fuses(up(32, 256, dtype)));
+  EXPECT_TRUE(kernels.fuses(down_gradient(32, 256)));
+  EXPECT_TRUE(kernels.fuses(weight_gradient(32, 256)));
+  EXPECT_FALSE(kernels.fuses(weight_gradient(0, 256))) << "a sum of nothing";
+  EXPECT_TRUE(log_.empty());
+  Matmul both = down_gradient(32, 256);
+  both.bias = shape(1, 256);
+  EXPECT_FALSE(kernels.fuses(both));
+  Matmul working = weight_gradient(32, 256);
+  working.accumulate = false;
+  working.dst = shape(256, 64);
+  EXPECT_FALSE(kernels.fuses(working)) << "FP32 sums beside a BF16 product";
+  EXPECT_EQ(log_.size(), 2u);
+}
+
+TEST_F(Fused, LeadingDimensionsThatCublasLtRefuses) {
+  const auto cuda = backend();
+  const MatrixKernels& kernels = *cuda->kernels().matrix;
+  EXPECT_FALSE(kernels.fuses(up(32, 252)));
+  EXPECT_FALSE(kernels.fuses(down_gradient(32, 252)));
+  ASSERT_EQ(log_.size(), 2u);
+  EXPECT_EQ(
+      log_[0],
+      "matmul [32, 64] x [64, 252], bf16 to bf16 with bias and GELU: rows before GELU do not start at multiples of "
+      "8 elements: own kernel");
+  Operand a(*cuda, DType::bf16, 32, 64), b(*cuda, DType::bf16, 256, 64), bias(*cuda, DType::bf16, 1, 256);
+  Operand odd(*cuda, DType::bf16, 32, 256, {1, 0}), even(*cuda, DType::bf16, 32, 256);
+  Matmul args = up(32, 256);
+  args.a = a;
+  args.b = b;
+  args.bias = bias;
+  args.gelu = even;
+  args.dst = odd;
+  EXPECT_FALSE(kernels.fuses(args)) << "the matrix before GELU starts between";
+}
+
+TEST_F(Fused, WithoutEpiloguesEachKindIsSaidOnce) {
+  fake::refuse_epilogues(true);
+  const auto cuda = backend();
+  const MatrixKernels& kernels = *cuda->kernels().matrix;
+  for (const std::int64_t rows : {32, 48, 64}) {
+    EXPECT_FALSE(kernels.fuses(up(rows, 256)));
+    EXPECT_FALSE(kernels.fuses(down_gradient(rows, 256)));
+    EXPECT_FALSE(kernels.fuses(weight_gradient(rows, 256)));
+  }
+  ASSERT_EQ(log_.size(), 3u);
+  EXPECT_EQ(
+      log_[0],
+      "matmul [32, 64] x [64, 256], bf16 to bf16 with bias and GELU: cuBLASLt has no GELU epilogue for this shape "
+      "(the functionality requested is not supported): own kernel");
+  EXPECT_NE(log_[2].find("cuBLASLt has no bias gradient epilogue"), std::string::npos);
+}
+
+TEST_F(Fused, CanBeSwitchedOff) {
+  const auto cuda = backend(false);
+  EXPECT_FALSE(cuda->kernels().matrix->fuses(up(32, 256)));
+  EXPECT_FALSE(cuda->kernels().matrix->fuses(weight_gradient(32, 256)));
+  EXPECT_TRUE(log_.empty());
+}
+
+/// Decoding meets a shape for each number of keys.
+TEST(CudaGemm, KeepsAsManyPlansAsItMay) {
+  CudaDevice device(-1);
+  Gemm gemm(device, {.most_plans = 8});
+  DeviceMemory memory = device.reserve(1 << 16, "test");
+  const auto multiply = [&](std::int64_t keys) {
+    BatchedProduct product;
+    product.a = View::matrix(memory.data(), 1, 8, DType::f32);
+    product.b = View::matrix(memory.data() + 4096, keys, 8, DType::f32);
+    product.dst = View::matrix(memory.data() + 32768, 1, keys, DType::f32);
+    product.transpose_b = true;
+    gemm.multiply(product, device.lane(Lane::compute));
+  };
+  for (std::int64_t keys = 1; keys <= 100; ++keys) {
+    multiply(keys);
+    multiply(1);  // in use all the time: stays
+    EXPECT_LE(gemm.plans(), 8u);
+  }
+  const std::size_t before = gemm.plans();
+  multiply(1);
+  multiply(100);
+  EXPECT_EQ(gemm.plans(), before) << "plans that were just used are gone";
+  device.wait(device.lane(Lane::compute));
 }
 
 }  // namespace

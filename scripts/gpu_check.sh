@@ -126,12 +126,15 @@ recipe parity_synchronous cuda 2 64 4 512 64 2 $parity_steps
 sed -i 's/^device = "cuda"$/&\nsynchronous = true/' "$out/parity_synchronous.toml"
 recipe parity_nccl cuda 2 64 4 512 64 2 $parity_steps
 sed -i 's/^device = "cuda"$/&\nnccl = "always"/' "$out/parity_nccl.toml"
+recipe parity_graphs cuda 2 64 4 512 64 2 $parity_steps
 recipe parity_own_attention cuda 2 64 4 512 64 2 $parity_steps
 recipe offload cuda 2 64 4 512 64 2 $parity_steps '[parallel.data]' 'plugin = "parallel_zero"' 'stage = 1' 'offload_optimizer = "cpu"'
 recipe bloom_560m cuda "${size_560m[@]}" $steps
 recipe bloom_560m_offload cuda "${size_560m[@]}" $steps '[parallel.data]' 'plugin = "parallel_zero"' 'stage = 1' 'offload_optimizer = "cpu"'
+recipe bloom_560m_graphs cuda "${size_560m[@]}" $steps
 recipe bloom_560m_own_attention cuda "${size_560m[@]}" $steps
 recipe bloom_1b7 cuda "${size_1b7[@]}" $steps
+sed -i 's/^device = "cuda"$/&\ngraphs = true/' "$out/parity_graphs.toml" "$out/bloom_560m_graphs.toml"
 sed -i 's/^device = "cuda"$/&\nattention = "own"/' "$out/parity_own_attention.toml" "$out/bloom_560m_own_attention.toml"
 
 # report: both files; ends the script.
@@ -229,6 +232,8 @@ same() {
 same "waiting after each launch" parity_synchronous
 same "offloaded optimizer state" offload
 same "NCCL with one rank" parity_nccl
+same "CUDA graphs" parity_graphs
+note "graphs" said "$(grep -o 'graphs: .*' "$out/parity_graphs.log" | tail -n 1 | tr -d '|' | cut -c 1-300)"
 
 if [ -x "$suite" ] && ! late; then
   say "parity of the kernels with FP64"
@@ -282,6 +287,7 @@ speed() {
 }
 speed "bloom-560m" bloom_560m
 [ ! -s "$out/bloom_560m.log" ] || note "attention of bloom-560m" said "$(attention_of bloom_560m)"
+speed "bloom-560m, CUDA graphs" bloom_560m_graphs
 speed "bloom-560m, offloaded" bloom_560m_offload
 speed "bloom-1b7" bloom_1b7
 speed "bloom-560m, own attention" bloom_560m_own_attention

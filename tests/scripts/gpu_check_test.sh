@@ -22,7 +22,7 @@ if ! [ -e "$build/tests/cuda_emulation/plugins/libkernels_fused_cuda.so" ]; then
 fi
 export ESPALIER_PLUGIN_PATH=$build/tests/cuda_emulation/plugins
 bash "$script" --build "$build" --out "$folder/tiny" --tiny >"$folder/tiny.txt" || fail "$(cat "$folder/tiny.txt")"
-for part in 'training, CPU and CUDA' 'attention, auto and own' 'bloom-560m, own attention' 'waiting after each launch' 'offloaded optimizer state' 'NCCL with one rank' 'bloom-560m' 'bloom-1b7'; do
+for part in 'training, CPU and CUDA' 'attention, auto and own' 'bloom-560m, own attention' 'waiting after each launch' 'offloaded optimizer state' 'NCCL with one rank' 'CUDA graphs' 'bloom-560m' 'bloom-560m, CUDA graphs' 'bloom-1b7'; do
   grep -qF "| $part | passed |" "$folder/tiny/report.md" || fail "\"$part\" has not passed: $(cat "$folder/tiny/report.md")"
 done
 [ -z "$(find "$folder/tiny/runs" -path '*/checkpoints/*')" ] || fail "checkpoints are saved"

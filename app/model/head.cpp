@@ -99,8 +99,8 @@ void run(const ModelContext& context, const Tokens& tokens, const HeadParameters
 }  // namespace
 
 std::int64_t head_chunk_rows(std::int64_t own_columns, std::int64_t logits_bytes) {
-  constexpr std::int64_t kFewestRows = 128;  // for a GEMM to run well
-  return std::max(kFewestRows, logits_bytes / 4 / std::max<std::int64_t>(own_columns, 1));
+  constexpr std::int64_t kTile = 128;  // whole ones, for a GEMM to run well
+  return std::max<std::int64_t>(1, logits_bytes / 4 / std::max<std::int64_t>(own_columns, 1) / kTile) * kTile;
 }
 
 void head_loss(const ModelContext& context, const Tokens& tokens, const HeadParameters& parameters, const View& src,

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything about the CUDA backend that needs a GPU, on one GPU and in at most ten minutes: parity of the kernels with FP64 and of a training
 # run with the CPU, bandwidth of each kernel as a share of a measured copy, GEMMs as a share of a measured peak, offload and overlap timed,
-# 20 steps of bloom-560m and bloom-1b7. Leaves report.md and report.json, and each part's log, in one folder.
+# where a step's time goes, 20 steps of bloom-560m and bloom-1b7. Leaves report.md and report.json, and each part's log, in one folder.
 # Attention of cuDNN is part of it where the build has it (ESPALIER_CUDNN_FRONTEND, plugins/kernels_fused/cuda/README.md).
 #   scripts/gpu_check.sh [--build DIR] [--out DIR] [--minutes 10] [--tiny] [--dry-run]
 # --build DIR  a build made elsewhere (cmake -DESPALIER_CUDA=ON); without it build-gpu is made, of what is needed only.
@@ -116,9 +116,9 @@ values() { grep -o "\"$2\":[-0-9.e+]*" "$out/runs/$1/metrics.jsonl" | sed 's/.*:
 median_after() { tail -n +"$1" | sort -g | awk '{ v[NR] = $1 } END { if (NR) print v[int((NR + 1) / 2)] }'; }
 
 if $tiny; then
-  parity_steps=3 size_560m=(2 32 4 512 32 2) size_1b7=(2 64 4 512 32 2) bench_arguments=(--tokens=32 --copy-bytes=65536 --peak=32 --seconds=0) steps=3
+  parity_steps=3 size_560m=(2 32 4 512 32 2) size_1b7=(2 64 4 512 32 2) size_176b=(1 64 4 512 32 2) bench_arguments=(--tokens=32 --copy-bytes=65536 --peak=32 --seconds=0) steps=3
 else
-  parity_steps=20 size_560m=(24 1024 16 250880 2048 8) size_1b7=(24 2048 16 250880 2048 4) bench_arguments=() steps=20
+  parity_steps=20 size_560m=(24 1024 16 250880 2048 8) size_1b7=(24 2048 16 250880 2048 4) size_176b=(1 14336 112 250880 2048 2) bench_arguments=() steps=20
 fi
 recipe parity_cpu cpu 2 64 4 512 64 2 $parity_steps
 recipe parity_cuda cuda 2 64 4 512 64 2 $parity_steps
@@ -134,9 +134,11 @@ recipe bloom_560m_offload cuda "${size_560m[@]}" $steps '[parallel.data]' 'plugi
 recipe bloom_560m_graphs cuda "${size_560m[@]}" $steps
 recipe bloom_560m_own_attention cuda "${size_560m[@]}" $steps
 recipe bloom_1b7 cuda "${size_1b7[@]}" $steps
+recipe bloom_176b_layer cuda "${size_176b[@]}" $steps
 sed -i 's/^device = "cuda"$/&\ngraphs = true/' "$out/parity_graphs.toml" "$out/bloom_560m_graphs.toml"
 sed -i 's/^device = "cuda"$/&\nattention = "own"/' "$out/parity_own_attention.toml" "$out/bloom_560m_own_attention.toml"
 
+shapes_of() { case $1 in kernels) echo bloom-560m ;; kernels_1b7) echo bloom-1b7 ;; *) echo "a layer of bloom (176 B)" ;; esac; }
 # report: both files; ends the script.
 report() {
   {
@@ -145,9 +147,15 @@ report() {
     grep -m1 '^backend:\|kernels_fused_cuda' "$out/kernels.log" 2>/dev/null
     printf '\n| part | verdict | |\n| --- | --- | --- |\n'
     printf '%s\n' "${rows[@]}"
-    if [ -s "$out/kernels.log" ]; then
-      printf '\n## Kernels, at the shapes of bloom-560m\n\n| kernel | time | rate | share |\n| --- | ---: | ---: | ---: |\n'
-      grep '^|' "$out/kernels.log"
+    local log
+    for log in kernels kernels_1b7 kernels_176b; do
+      [ -s "$out/$log.log" ] || continue
+      printf '\n## Kernels, at the shapes of %s\n\n| kernel | time | rate | share |\n| --- | ---: | ---: | ---: |\n' "$(shapes_of $log)"
+      grep '^|' "$out/$log.log"
+    done
+    if [ -s "$out/step.log" ]; then
+      printf '\n## Where a step of bloom-560m spends its time\n\n'
+      sed -n '/^A step of/,$p' "$out/step.log"
     fi
   } >"$out/report.md"
   {
@@ -156,8 +164,11 @@ report() {
     for i in "${!fields[@]}"; do
       printf '%s%s\n' "${fields[i]}" "$([ "$i" -lt $((${#fields[@]} - 1)) ] && echo ,)"
     done
-    printf ' ],\n "kernels": '
-    if [ -s "$out/kernels.json" ]; then cat "$out/kernels.json"; else echo null; fi
+    printf ' ]'
+    for log in kernels kernels_1b7 kernels_176b step; do
+      printf ',\n "%s": ' $log
+      if [ -s "$out/$log.json" ]; then cat "$out/$log.json"; else echo null; fi
+    done
     printf '}\n'
   } >"$out/report.json"
   printf '\ngpu_check.sh: %s/report.md, report.json\n' "$out" >&3
@@ -251,17 +262,20 @@ else
   note "kernels against FP64" "left out" "$([ -x "$suite" ] && echo "no time left" || echo "$suite is not built")"
 fi
 
-if late; then
-  note "kernel speeds" "left out" "no time left"
-else
-  say "speed of the kernels"
-  if run "$(limit 150)" "$bench" "$out/bloom_560m.toml" "${bench_arguments[@]}" --json="$out/kernels.json" >"$out/kernels.log" 2>&1; then
-    slow=$(awk -F'|' '/% of copy/ && !/\| copy / { s = $5; sub(/%.*/, "", s); if (s + 0 < 80) { gsub(/^ +| +$/, "", $2); list = list (list ? ", " : "") $2 } } END { print list }' "$out/kernels.log")
-    note "kernel speeds" "$([ -z "$slow" ] && echo passed || echo slow)" "${slow:+below 80 % of copy: $slow}"
+# kernels NAME LOG RECIPE ARGUMENTS...: each kernel's bandwidth as a share of a copy.
+kernels() {
+  local name=$1 log=$2 recipe=$3 slow
+  shift 3
+  if late; then note "$name" "left out" "no time left"; return; fi
+  say "$name"
+  if run "$(limit 150)" "$bench" "$out/$recipe.toml" "${bench_arguments[@]}" "$@" --json="$out/$log.json" >"$out/$log.log" 2>&1; then
+    slow=$(awk -F'|' '/% of copy/ && !/\| copy / { s = $5; sub(/%.*/, "", s); if (s + 0 < 80) { gsub(/^ +| +$/, "", $2); list = list (list ? ", " : "") $2 } } END { print list }' "$out/$log.log")
+    note "$name" "$([ -z "$slow" ] && echo passed || echo slow)" "${slow:+below 80 % of copy: $slow}"
   else
-    note "kernel speeds" failed "$(reason "$out/kernels.log")"
+    note "$name" failed "$(reason "$out/$log.log")"
   fi
-fi
+}
+kernels "kernel speeds" kernels bloom_560m
 
 # speed NAME RUN TOKENS: tokens a second and share of the peak, after the first five steps.
 speed() {
@@ -288,7 +302,20 @@ speed() {
 speed "bloom-560m" bloom_560m
 [ ! -s "$out/bloom_560m.log" ] || note "attention of bloom-560m" said "$(attention_of bloom_560m)"
 speed "bloom-560m, CUDA graphs" bloom_560m_graphs
+if late; then
+  note "where a step's time goes" "left out" "no time left"
+else
+  say "where a step's time goes"
+  if run "$(limit 90)" "$bench" "$out/bloom_560m.toml" "${bench_arguments[@]}" --only=step --json="$out/step.json" >"$out/step.log" 2>&1; then
+    note "where a step's time goes" said "$(grep -h '^step, modelled' "$out/step.log" | tr -s ' '); $(grep -h '^step, measured' "$out/step.log" | tr -s ' ')"
+  else
+    note "where a step's time goes" failed "$(reason "$out/step.log")"
+  fi
+fi
 speed "bloom-560m, offloaded" bloom_560m_offload
 speed "bloom-1b7" bloom_1b7
 speed "bloom-560m, own attention" bloom_560m_own_attention
+kernels "kernel speeds, bloom-1b7" kernels_1b7 bloom_1b7 --only=memory
+$tiny || bench_arguments=(--tokens=4096)
+kernels "kernel speeds, 176b layer" kernels_176b bloom_176b_layer --only=memory
 report "$failed"

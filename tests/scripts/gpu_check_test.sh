@@ -33,7 +33,12 @@ grep -q 'NCCL .*for groups of one, too' "$folder/tiny/parity_nccl.log" || fail "
 python3 - "$folder/tiny/report.json" <<'PYTHON'
 import json, sys
 report = json.load(open(sys.argv[1]))
-assert len(report["kernels"]["kernels"]) > 30, report
+assert len(report["kernels"]["kernels"]) > 40, report
+assert all(len(report[shapes]["kernels"]) > 25 for shapes in ("kernels_1b7", "kernels_176b")), report
+step = report["step"]["step"]
+assert len(step["parts"]) > 30 and all(part["modelled_seconds"] > 0 and part["calls"] > 0 for part in step["parts"]), step
+assert all(step[key]["tokens_per_second"] > 0 for key in ("modelled", "alone", "measured")), step
+assert any(part["name"] == "update: adamw" and part["measured_seconds"] > 0 for part in step["parts"]), step
 assert all(part["verdict"] != "failed" for part in report["parts"]), report
 PYTHON
 

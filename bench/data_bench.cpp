@@ -107,7 +107,7 @@ void large(const std::string& prefix) {
 /// 100 MB of tokens, all samples of one epoch in their shuffled order, twice: the second time all is in memory.
 void read_samples(const std::string& prefix) {
   {
-    IndexWriter writer(prefix, ElementType::kUint16);
+    IndexWriter writer(prefix, ElementType::uint16);
     std::vector<std::int32_t> document(5000);
     for (int k = 0; k < 10'000; ++k) {
       for (std::size_t t = 0; t < document.size(); ++t) {
@@ -201,7 +201,7 @@ void write_documents(const std::string& prefix) {
   for (int round = 0; round < kRounds; ++round) {
     for (const int k : {0, 1}) {
       const std::int32_t token[] = {7};
-      IndexWriter writer(prefix, ElementType::kUint16);
+      IndexWriter writer(prefix, ElementType::uint16);
       for (int document = 0; document < 2'000'000 * (k + 1); ++document) {
         writer.add_sequence(std::span<const std::int32_t>(token));
         writer.end_document();

@@ -29,15 +29,15 @@ constexpr Row integer_row(ElementType type, std::string_view name) {
 
 // One table for every property: a type missing from one of two tables is how readers came to refuse valid files.
 constexpr std::array<Row, 9> kRows{{
-    integer_row<std::uint8_t>(ElementType::kUint8, "uint8"),
-    integer_row<std::int8_t>(ElementType::kInt8, "int8"),
-    integer_row<std::int16_t>(ElementType::kInt16, "int16"),
-    integer_row<std::int32_t>(ElementType::kInt32, "int32"),
-    integer_row<std::int64_t>(ElementType::kInt64, "int64"),
-    {ElementType::kFloat64, 6, 8, "float64", false, 0, 0},
-    {ElementType::kFloat32, 7, 4, "float32", false, 0, 0},
-    integer_row<std::uint16_t>(ElementType::kUint16, "uint16"),
-    {ElementType::kFloat64Code7, 7, 8, "float64", false, 0, 0},
+    integer_row<std::uint8_t>(ElementType::uint8, "uint8"),
+    integer_row<std::int8_t>(ElementType::int8, "int8"),
+    integer_row<std::int16_t>(ElementType::int16, "int16"),
+    integer_row<std::int32_t>(ElementType::int32, "int32"),
+    integer_row<std::int64_t>(ElementType::int64, "int64"),
+    {ElementType::float64, 6, 8, "float64", false, 0, 0},
+    {ElementType::float32, 7, 4, "float32", false, 0, 0},
+    integer_row<std::uint16_t>(ElementType::uint16, "uint16"),
+    {ElementType::float64_code7, 7, 8, "float64", false, 0, 0},
 }};
 
 const Row& row_of(ElementType type) {
@@ -85,7 +85,7 @@ std::int64_t smallest_token(ElementType type) { return row_of(type).smallest; }
 std::int64_t largest_token(ElementType type) { return row_of(type).largest; }
 
 ElementType type_for_vocabulary(std::int64_t vocabulary_size) {
-  return vocabulary_size < kUint16Vocabulary ? ElementType::kUint16 : ElementType::kInt32;
+  return vocabulary_size < kUint16Vocabulary ? ElementType::uint16 : ElementType::int32;
 }
 
 }  // namespace espalier::data_indexed

@@ -6,17 +6,17 @@
 namespace espalier::data_indexed {
 
 /// What one element of a .bin is. The values are the file's type codes, except that code 7 means float32 to
-/// Megatron-LM core and float64 to the bigscience fork; the size of the .bin tells which (kFloat64Code7).
+/// Megatron-LM core and float64 to the bigscience fork; the size of the .bin tells which (float64_code7).
 enum class ElementType : std::uint8_t {
-  kUint8 = 1,
-  kInt8 = 2,
-  kInt16 = 3,
-  kInt32 = 4,
-  kInt64 = 5,
-  kFloat64 = 6,
-  kFloat32 = 7,
-  kUint16 = 8,
-  kFloat64Code7 = 0x87,
+  uint8 = 1,
+  int8 = 2,
+  int16 = 3,
+  int32 = 4,
+  int64 = 5,
+  float64 = 6,
+  float32 = 7,
+  uint16 = 8,
+  float64_code7 = 0x87,
 };
 
 /// Bytes per element.
@@ -28,7 +28,7 @@ std::uint8_t type_code(ElementType type);
 /// "uint16", "float32", …
 std::string_view type_name(ElementType type);
 
-/// The type of a code; 7 gives kFloat32. Empty for codes outside 1..8.
+/// The type of a code; 7 gives float32. Empty for codes outside 1..8.
 std::optional<ElementType> type_of_code(std::uint8_t code);
 
 /// The integer type of a name ("uint8", "int8", "int16", "uint16", "int32", "int64"), empty for another.

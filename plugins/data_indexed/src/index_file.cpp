@@ -196,8 +196,8 @@ void IndexedFile::check_sizes_and_pointers() {
   tokens_ = tokens;
 
   const auto actual = static_cast<std::int64_t>(data_->size_bytes());
-  if (type_ == ElementType::kFloat32 && actual == 8 * tokens && tokens > 0) {
-    type_ = ElementType::kFloat64Code7;
+  if (type_ == ElementType::float32 && actual == 8 * tokens && tokens > 0) {
+    type_ = ElementType::float64_code7;
   }
   const std::int64_t width = element_bytes(type_);
   std::int64_t expected = 0;
@@ -317,17 +317,17 @@ template <typename To>
 void IndexedFile::read_as(std::int64_t i, std::int64_t offset, std::span<To> target) const {
   const std::byte* source = range(i, offset, static_cast<std::int64_t>(target.size()));
   switch (type_) {
-    case ElementType::kUint8:
+    case ElementType::uint8:
       return widen<std::uint8_t>(source, target);
-    case ElementType::kInt8:
+    case ElementType::int8:
       return widen<std::int8_t>(source, target);
-    case ElementType::kInt16:
+    case ElementType::int16:
       return widen<std::int16_t>(source, target);
-    case ElementType::kInt32:
+    case ElementType::int32:
       return widen<std::int32_t>(source, target);
-    case ElementType::kUint16:
+    case ElementType::uint16:
       return widen<std::uint16_t>(source, target);
-    case ElementType::kInt64:
+    case ElementType::int64:
       if constexpr (sizeof(To) == 4) {
         for (std::size_t k = 0; k < target.size(); ++k) {
           const auto value = load<std::int64_t>(source, static_cast<std::int64_t>(k));
@@ -341,11 +341,11 @@ void IndexedFile::read_as(std::int64_t i, std::int64_t offset, std::span<To> tar
       } else {
         return widen<std::int64_t>(source, target);
       }
-    case ElementType::kFloat32:
-    case ElementType::kFloat64:
-    case ElementType::kFloat64Code7:
+    case ElementType::float32:
+    case ElementType::float64:
+    case ElementType::float64_code7:
       if constexpr (std::is_floating_point_v<To>) {
-        return type_ == ElementType::kFloat32 ? widen<float>(source, target) : widen<double>(source, target);
+        return type_ == ElementType::float32 ? widen<float>(source, target) : widen<double>(source, target);
       } else {
         fail_io(data_->path(), "holds " + std::string(type_name(type_)) + " values, not tokens");
       }

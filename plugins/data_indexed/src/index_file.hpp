@@ -112,7 +112,7 @@ class IndexedFile {
   std::string prefix_;
   std::shared_ptr<const MappedFile> index_;
   std::shared_ptr<const MappedFile> data_;
-  ElementType type_ = ElementType::kInt32;
+  ElementType type_ = ElementType::int32;
   std::int64_t sequences_ = 0;
   std::uint64_t document_entries_ = 0;
   std::int64_t tokens_ = 0;

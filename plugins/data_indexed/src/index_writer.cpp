@@ -88,29 +88,29 @@ void IndexWriter::add(std::span<const From> tokens) {
     fail_config(prefix_, "floats cannot be written as " + std::string(type_name(type_)));
   }
   switch (type_) {
-    case ElementType::kUint8:
+    case ElementType::uint8:
       write_converted<std::uint8_t>(data_, tokens);
       break;
-    case ElementType::kInt8:
+    case ElementType::int8:
       write_converted<std::int8_t>(data_, tokens);
       break;
-    case ElementType::kInt16:
+    case ElementType::int16:
       write_converted<std::int16_t>(data_, tokens);
       break;
-    case ElementType::kUint16:
+    case ElementType::uint16:
       write_converted<std::uint16_t>(data_, tokens);
       break;
-    case ElementType::kInt32:
+    case ElementType::int32:
       write_converted<std::int32_t>(data_, tokens);
       break;
-    case ElementType::kInt64:
+    case ElementType::int64:
       write_converted<std::int64_t>(data_, tokens);
       break;
-    case ElementType::kFloat32:
+    case ElementType::float32:
       write_converted<float>(data_, tokens);
       break;
-    case ElementType::kFloat64:
-    case ElementType::kFloat64Code7:
+    case ElementType::float64:
+    case ElementType::float64_code7:
       write_converted<double>(data_, tokens);
       break;
   }

@@ -153,7 +153,7 @@ TEST(IndexedParity, MergesToTheSameBytes) {
 // The peers' merges end as their last part does: with loose sequences that no document holds.
 TEST(IndexedParity, AMergeThatEndsInAnOpenDocumentLeavesItOpen) {
   const TemporaryFolder folder;
-  IndexWriter writer(folder / "merged", ElementType::kUint16);
+  IndexWriter writer(folder / "merged", ElementType::uint16);
   writer.append(IndexedFile::open(data_fixture("indexed/second_uint16")), true);
   const auto open = IndexedFile::open(data_fixture("indexed/no_end_document"));
   writer.append(open, true);
@@ -171,14 +171,14 @@ TEST(IndexedParity, AMergeThatEndsInAnOpenDocumentLeavesItOpen) {
 TEST(IndexedParity, MergingAnUnclosedDocumentIsRefused) {
   // Both peers let its sequences run into the next part (indexed/merge_no_end_document), here only on request.
   const TemporaryFolder folder;
-  IndexWriter writer(folder / "merged", ElementType::kUint16);
+  IndexWriter writer(folder / "merged", ElementType::uint16);
   const auto part = IndexedFile::open(data_fixture("indexed/no_end_document"));
   EXPECT_NE(message_of<ConfigError>([&] { writer.append(part); }).find("never closed"), std::string::npos);
 }
 
 TEST(IndexedParity, PartsWithAndWithoutModesAreNotMerged) {
   const TemporaryFolder folder;
-  IndexWriter writer(folder / "merged", ElementType::kUint16);
+  IndexWriter writer(folder / "merged", ElementType::uint16);
   writer.append(IndexedFile::open(data_fixture("indexed/multimodal_uint16")));
   const auto plain = IndexedFile::open(data_fixture("indexed/second_uint16"));
   EXPECT_NE(message_of<ConfigError>([&] { writer.append(plain); }).find("lacks modes"), std::string::npos);

@@ -99,7 +99,7 @@ TEST_F(CacheTest, ReusedWhenNothingChanged) {
 // A touch of a mapped file makes the kernel read megabytes around it, unless it is told that the next touch lies elsewhere.
 TEST_F(CacheTest, OpeningReadsNoMoreThanItLooksAt) {
   std::vector<std::int32_t> document(10);
-  IndexWriter writer(folder_ / "wide", ElementType::kUint16);
+  IndexWriter writer(folder_ / "wide", ElementType::uint16);
   for (int k = 0; k < 300'000; ++k) {
     writer.add_sequence(std::span<const std::int32_t>(document));
     writer.end_document();
@@ -136,7 +136,7 @@ TEST_F(CacheTest, ADifferentSplitIsNoticed) {
 
 TEST_F(CacheTest, ReplacedDataAreNoticed) {  // D21
   const auto pair_of = [&](std::vector<int> sizes) {
-    IndexWriter writer(folder_ / "data", ElementType::kUint16);
+    IndexWriter writer(folder_ / "data", ElementType::uint16);
     for (const int size : sizes) {
       writer.add_sequence(std::span<const std::int32_t>(std::vector<std::int32_t>(static_cast<std::size_t>(size), 1)));
       writer.end_document();

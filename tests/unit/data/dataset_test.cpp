@@ -116,7 +116,7 @@ TEST_F(DatasetTest, FingerprintFollowsDataAndOrder) {
 }
 
 TEST_F(DatasetTest, ASplitShorterThanASampleIsNamed) {  // D17
-  IndexWriter writer(folder_ / "small", ElementType::kUint16);
+  IndexWriter writer(folder_ / "small", ElementType::uint16);
   for (int k = 0; k < 30; ++k) {
     writer.add_sequence(std::span<const std::int32_t>(std::vector<std::int32_t>(10, k)));
     writer.end_document();

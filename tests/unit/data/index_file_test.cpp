@@ -214,7 +214,7 @@ TEST(Reading, WideTokensAreNotCutToThirtyTwoBits) {
 TEST(Reading, FingerprintSeesOtherSizesInFilesOfEqualLength) {
   const TemporaryFolder folder;
   const auto written = [&](const std::string& name, std::vector<int> sizes) {
-    IndexWriter writer(folder / name, ElementType::kUint16);
+    IndexWriter writer(folder / name, ElementType::uint16);
     for (const int size : sizes) {
       writer.add_sequence(std::span<const std::int32_t>(std::vector<std::int32_t>(static_cast<std::size_t>(size), 1)));
       writer.end_document();

@@ -29,7 +29,7 @@ TEST(TokenWriterWidth, TheLargestIdOfEveryVocabularySurvives) {  // D07
     writer.add_document(document);
     writer.finish();
     const auto file = IndexedFile::open(prefix);
-    EXPECT_EQ(file.type(), vocab < 65500 ? ElementType::kUint16 : ElementType::kInt32);
+    EXPECT_EQ(file.type(), vocab < 65500 ? ElementType::uint16 : ElementType::int32);
     std::vector<std::int32_t> back(3);
     file.read(0, 0, std::span(back));
     EXPECT_EQ(back, document);
@@ -50,14 +50,14 @@ TEST(TokenWriterWidth, IdsOutsideTheVocabularyAreRefused) {
 
 TEST(IndexWriter, NothingIsWrapped) {
   const TemporaryFolder folder;
-  IndexWriter narrow(folder / "narrow", ElementType::kUint16);
+  IndexWriter narrow(folder / "narrow", ElementType::uint16);
   for (const std::int32_t bad : {65536, -1}) {
     const std::int32_t tokens[] = {bad};
     EXPECT_THROW(narrow.add_sequence(std::span<const std::int32_t>(tokens)), IoError);
   }
   EXPECT_EQ(narrow.sequences(), 0);
-  EXPECT_THROW(IndexWriter(folder / "small", ElementType::kUint16, 65537), ConfigError);
-  EXPECT_NO_THROW(IndexWriter(folder / "fits", ElementType::kUint16, 65536));
+  EXPECT_THROW(IndexWriter(folder / "small", ElementType::uint16, 65537), ConfigError);
+  EXPECT_NO_THROW(IndexWriter(folder / "fits", ElementType::uint16, 65536));
 }
 
 TEST(IndexWriter, SizesIncludeTheEndMarker) {  // D09
@@ -78,26 +78,26 @@ TEST(IndexWriter, AppearsWholeOrNotAtAll) {
   const TemporaryFolder folder;
   const std::int32_t tokens[] = {1, 2, 3};
   {
-    IndexWriter writer(folder / "given_up", ElementType::kInt32);
+    IndexWriter writer(folder / "given_up", ElementType::int32);
     writer.add_sequence(std::span<const std::int32_t>(tokens));
     writer.end_document();
     EXPECT_FALSE(std::filesystem::exists(folder / "given_up.bin"));
   }
   EXPECT_EQ(folder.names(), std::vector<std::string>{});
   {
-    IndexWriter writer(folder / "open", ElementType::kInt32);
+    IndexWriter writer(folder / "open", ElementType::int32);
     writer.add_sequence(std::span<const std::int32_t>(tokens));
     EXPECT_THROW(writer.finish(), ConfigError);  // its document was never ended
   }
   EXPECT_EQ(folder.names(), std::vector<std::string>{});
-  IndexWriter writer(folder / "done", ElementType::kInt32);
+  IndexWriter writer(folder / "done", ElementType::int32);
   writer.add_sequence(std::span<const std::int32_t>(tokens));
   writer.end_document();
   writer.finish();
   writer.discard();
   EXPECT_EQ(folder.names(), (std::vector<std::string>{"done.bin", "done.idx"}));
-  EXPECT_THROW(IndexWriter("/nonexistent_folder/x", ElementType::kInt32), IoError);
-  EXPECT_THROW(IndexWriter(folder / "x.bin", ElementType::kInt32), ConfigError);
+  EXPECT_THROW(IndexWriter("/nonexistent_folder/x", ElementType::int32), IoError);
+  EXPECT_THROW(IndexWriter(folder / "x.bin", ElementType::int32), ConfigError);
 }
 
 /// A process that has begun a pair there and waits; its temporary files.
@@ -108,7 +108,7 @@ class WritingProcess {
     if (::pipe(ready) != 0) std::abort();
     process_ = ::fork();
     if (process_ == 0) {
-      IndexWriter writer(prefix, ElementType::kInt32);
+      IndexWriter writer(prefix, ElementType::int32);
       static_cast<void>(::write(ready[1], "x", 1));
       ::pause();
     }
@@ -146,10 +146,10 @@ TEST(IndexWriter, RemovesWhatAKilledProcessLeft) {
   }
   const int lock = ::open((folder / held).c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_EQ(::flock(lock, LOCK_EX | LOCK_NB), 0);
-  { IndexWriter(folder / "next", ElementType::kInt32); }
+  { IndexWriter(folder / "next", ElementType::int32); }
   EXPECT_EQ(folder.names().size(), 5U) << "two of the living, two that are not ours, one that is held";
   ::close(lock);
-  { IndexWriter(folder / "next", ElementType::kInt32); }
+  { IndexWriter(folder / "next", ElementType::int32); }
   const auto names = folder.names();
   EXPECT_EQ(names.size(), 4U);
   EXPECT_EQ(std::count_if(names.begin(), names.end(), [](const std::string& name) { return name.starts_with(".alive."); }), 2);
@@ -187,7 +187,7 @@ TEST(IndexWriter, OffsetsPassFourGigabytes) {  // D01
   file.read(2, kSize - 1, std::span(token));
   EXPECT_EQ(token[0], 12345);
 
-  IndexWriter writer(folder / "twice", ElementType::kUint16);
+  IndexWriter writer(folder / "twice", ElementType::uint16);
   writer.append(file);
   writer.append(file);
   writer.finish();
@@ -203,7 +203,7 @@ TEST(IndexWriter, OffsetsPassFourGigabytes) {  // D01
 
 TEST(IndexWriter, StrayBytesBehindAPartAreNotMerged) {
   const TemporaryFolder folder;
-  IndexWriter writer(folder / "merged", ElementType::kUint16);
+  IndexWriter writer(folder / "merged", ElementType::uint16);
   writer.append(IndexedFile::open(data_fixture("bad/bin_longer")));
   writer.append(IndexedFile::open(data_fixture("indexed/second_uint16")));
   writer.finish();

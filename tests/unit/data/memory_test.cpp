@@ -28,7 +28,7 @@ TEST(WriterMemory, TwoMillionDocuments) {
   const TemporaryFolder folder;
   const double before = peak_mib();
   ASSERT_GT(before, 0);
-  IndexWriter writer(folder / "many", ElementType::kUint16);
+  IndexWriter writer(folder / "many", ElementType::uint16);
   const std::int32_t token[] = {7};
   for (int k = 0; k < 2'000'000; ++k) {
     writer.add_sequence(std::span<const std::int32_t>(token));

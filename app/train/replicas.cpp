@@ -127,7 +127,7 @@ Replicas find_replicas(Communicator& world, std::span<const LocalParameter> para
       one.slots.push_back(counts[static_cast<std::size_t>(rank)]++);
       if (rank != world.rank()) continue;
       const auto mine = std::ranges::find(own, key, &Keyed::key);
-      result.copies.push_back(std::move(mine->copy));
+      result.copies.push_back(mine->copy);
     }
   }
   result.by_layer.resize(result.copies.size());

@@ -46,7 +46,7 @@ void agree(Communicator& group, int exit_code, std::string_view problem) {
     if (r == group.rank()) text = problem;
     HostStream stream;
     group.finish(group.start_broadcast(View::vector(text.data(), std::ssize(text), DType::u8), r, stream), stream);
-    if (group.size() > 1) text = "rank " + std::to_string(r) + ": " + text;
+    if (group.size() > 1) text.insert(0, "rank " + std::to_string(r) + ": ");
     throw Error(static_cast<ExitCode>(all[2 * static_cast<std::size_t>(r)]), text);
   }
 }

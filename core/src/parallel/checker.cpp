@@ -226,7 +226,7 @@ class Checker {
     for (int turn = 0; turn <= stages_; ++turn) {
       circle += where(stage, at_[static_cast<std::size_t>(stage)]) + " waits for ";
       stage = waits_for(stage);
-      if (turn > 0 && circle.find("stage " + std::to_string(stage) + ", ") == 0) break;
+      if (turn > 0 && circle.starts_with("stage " + std::to_string(stage) + ", ")) break;
     }
     refuse("its communication has no order: " + circle + "stage " + std::to_string(stage) +
            "; post receives before the sends that cross them");

@@ -17,8 +17,10 @@ int threads_per_rank(int asked, int ranks_on_host) {
 }
 
 void prepare_openmp(int threads) {
+  // NOLINTBEGIN(concurrency-mt-unsafe): no thread that reads the environment runs yet
   ::setenv("OMP_NUM_THREADS", std::to_string(threads).c_str(), 0);
   ::setenv("OMP_WAIT_POLICY", "passive", 0);
+  // NOLINTEND(concurrency-mt-unsafe)
 }
 
 }  // namespace espalier::app

@@ -73,6 +73,7 @@ std::string to_string(StopReason reason) {
     case StopReason::signal: {
       const int number = StopSignals::received();
       if (number == 0) return "a signal to another rank";
+      // NOLINTNEXTLINE(concurrency-mt-unsafe): glibc's text of an unknown signal lies in memory of the calling thread
       return std::string("signal ") + std::to_string(number) + " (" + ::strsignal(number) + ")";
     }
   }

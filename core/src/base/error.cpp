@@ -22,6 +22,7 @@ ShapeError::~ShapeError() = default;
 
 IoError::IoError(const std::string& message) : Error(ExitCode::io, message) {}
 IoError::IoError(std::string_view path, std::string_view what, int errno_value)
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): glibc's text of an unknown number lies in memory of the calling thread
     : Error(ExitCode::io, std::string(path) + ": " + std::string(what) + ": " + std::strerror(errno_value) + " (errno " +
                               std::to_string(errno_value) + ")") {}
 IoError::~IoError() = default;

@@ -42,6 +42,7 @@ void combine_blocks(std::span<const void* const> pieces, T* dst, std::int64_t el
 template <class T>
 void combine_as(Reduce how, std::span<const void* const> pieces, void* dst, std::int64_t elements) {
   if (how == Reduce::max) {
+    // NOLINTNEXTLINE(misc-redundant-expression): b != b asks for a NaN
     combine_blocks(pieces, static_cast<T*>(dst), elements, [](auto a, auto b) { return b > a || b != b ? b : a; });
   } else {
     combine_blocks(pieces, static_cast<T*>(dst), elements,

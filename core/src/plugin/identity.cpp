@@ -65,6 +65,7 @@ class ElfFile {
     if (!std::filesystem::exists(status)) throw PluginError("no such file");
     if (std::filesystem::is_directory(status)) throw PluginError("is a folder, not a plugin");
     file_.open(path, std::ios::binary);
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): glibc's text of an unknown number lies in memory of the calling thread
     if (!file_) throw PluginError("cannot be read: " + std::string(std::strerror(errno)));
     size_ = std::filesystem::file_size(path, error);
     if (error) throw PluginError("cannot be read: " + error.message());
@@ -148,7 +149,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 
 PluginIdentity read_identity(const std::filesystem::path& path) {
   const std::string section = ElfFile(path).section(kSection);
-  const std::string_view text(section.c_str());
+  const std::string_view text(section.c_str());  // NOLINT(readability-redundant-string-cstr): up to the zero at its end
   const auto lines = split(text, '\n');
   if (lines.size() < 4 || lines[0] != kFirstLine || lines[1].empty() || lines[2].empty()) {
     throw PluginError("has a damaged identity: section " + std::string(kSection) + " does not hold \"" +

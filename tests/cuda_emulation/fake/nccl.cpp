@@ -119,6 +119,7 @@ ncclResult_t launch_group() {
         fake::violation("ncclGroupEnd: a collective among other calls is not faked");
       calls.push_back(one.call);
     }
+    if (const ncclResult_t result = connect(*comm, calls); result != ncclSuccess) return result;
     auto launch = std::make_shared<Launch>(communicators.at(comm), std::move(calls));
     fake::enqueue(stream, "NCCL", [launch] { return launch->step(); });
     all = std::move(others);

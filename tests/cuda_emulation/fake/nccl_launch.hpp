@@ -9,7 +9,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 /// A communicator of the fake NCCL.
@@ -20,6 +22,7 @@ struct ncclComm {
   std::vector<int> world;  ///< rank in MPI_COMM_WORLD of each rank
   std::uint64_t launched = 0, done = 0;
   ncclResult_t error = ncclSuccess;
+  std::set<std::pair<int, int>> connected;  ///< kind of call, and the other side of a message
 };
 
 namespace fake::nccl {
@@ -49,6 +52,11 @@ std::string text_of(const Signature& signature, int rank, int size);
 /// Joins the ranks' pieces as a ring does: each chunk starts at another rank, and every partial sum is rounded.
 void ring_reduce(const std::vector<const std::byte*>& pieces, ncclDataType_t type, ncclRedOp_t reduction,
                  std::uint64_t count, std::byte* target);
+
+/// What the host does before a launch, as NCCL does: the first message to a rank, the first one from it and the first
+/// collective of a kind wait until the others make the call, too. The device goes on meanwhile.
+/// @returns ncclSystemError when nobody comes.
+ncclResult_t connect(ncclComm& comm, const std::vector<Call>& calls);
 
 /// What goes to the device as one kernel: a call, or all calls of a group on one communicator. A state machine that a
 /// stream's queue polls; nothing in it blocks.

@@ -148,6 +148,9 @@ TEST(Nccl, TheFakeFindsCallsThatDoNotMeet) {
   }));
   // Two groups in another order.
   EXPECT_TRUE(fails([&](Communicator& group, Communicator& other, std::byte* data, Stream& stream) {
+    for (Communicator* one : {&group, &other}) {  // connected: else the hosts wait for each other, as those of NCCL
+      one->run({Verb::broadcast, View::vector(data, 8, DType::f32), View::vector(data, 8, DType::f32)}, stream);
+    }
     std::array<Request, 2> requests;
     for (const int which : {rank, 1 - rank}) {
       const View view = View::vector(data + 1024 * which, 8, DType::f32);
@@ -162,6 +165,27 @@ TEST(Nccl, TheFakeFindsCallsThatDoNotMeet) {
       one->run({Verb::broadcast, View::vector(data, 8, DType::f32), View::vector(data, 8, DType::f32)}, stream);
     }
   }));
+}
+
+/// A device would send in its own time, but NCCL's host waits until it knows the other side.
+TEST(Nccl, AFirstMessageWaitsForTheOtherHost) {
+  if (testing_support::world_size() != 2) return;
+  setenv("ESPALIER_FAKE_NCCL_PATIENCE", "1", 1);
+  const int rank = testing_support::world_rank();
+  const auto world = make_world_communicator();
+  auto device = std::make_shared<CudaDevice>(rank);
+  {
+    NcclCommunicator group(*device, world->split(0, rank, "pair"));
+    const DeviceMemory memory = device->reserve(64, "test");
+    if (rank == 0) {
+      EXPECT_THROW(group.start_send(View::vector(memory.data(), 16, DType::f32), 1, 0, device->lane(Lane::compute)),
+                   CommError);
+    }
+    HostStream host;
+    world->run(Operation{}, host);  // the other rank makes no call
+  }
+  unsetenv("ESPALIER_FAKE_NCCL_PATIENCE");
+  fake::forget_error();
 }
 
 }  // namespace

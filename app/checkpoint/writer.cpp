@@ -12,6 +12,7 @@
 #include "checkpoint/stored_as.hpp"
 #include "espalier/error.hpp"
 #include "model/layout.hpp"
+#include "telemetry/log.hpp"
 #include "train/phase.hpp"
 
 namespace espalier::app {
@@ -53,7 +54,22 @@ void CheckpointWriter::plan() {
     own_bytes_ += slice.bytes;
     tensors_.push_back({std::string(local.parameter.name), std::string(piece.state), local.parameter.shape, piece.data.dtype, {slice}});
   }
-  if (settings_.async || !device_.host_accessible()) snapshot_ = std::make_unique<std::byte[]>(own_bytes_);
+  if (settings_.saves && (settings_.async || !device_.host_accessible())) reserve_snapshot();
+}
+
+void CheckpointWriter::reserve_snapshot() {
+  if (!device_.host_accessible()) {
+    try {
+      pinned_ = device_.reserve_near_host(own_bytes_, kSnapshotMemory);
+      snapshot_ = pinned_.data();
+      return;
+    } catch (const DeviceError& error) {
+      log(LogLevel::warning, "checkpoint",
+          fmt::format("saves hold up training longer, since their snapshot cannot be pinned: {}", error.what()));
+    }
+  }
+  pageable_ = std::make_unique<std::byte[]>(own_bytes_);
+  snapshot_ = pageable_.get();
 }
 
 void CheckpointWriter::take_snapshot(Stream& stream) {
@@ -63,7 +79,7 @@ void CheckpointWriter::take_snapshot(Stream& stream) {
     const StatePiece& piece = pieces_[p];
     const LocalParameter& local = places_[p];
     bool any = false;
-    std::byte* target = snapshot_ ? snapshot_.get() + (slice < tensors_.size() ? tensors_[slice].slices[0].offset : 0) : nullptr;
+    std::byte* target = snapshot_ ? snapshot_ + (slice < tensors_.size() ? tensors_[slice].slices[0].offset : 0) : nullptr;
     for_each_run(local, piece, [&](const Run& run) {
       if (run.logical < 0) return;
       any = true;
@@ -78,7 +94,7 @@ void CheckpointWriter::take_snapshot(Stream& stream) {
     if (!any) continue;
     if (snapshot_) {
       const StoredSlice& stored = tensors_[slice].slices[0];
-      segments_.push_back({snapshot_.get() + stored.offset, stored.bytes, slice});
+      segments_.push_back({snapshot_ + stored.offset, stored.bytes, slice});
     }
     ++slice;
   }
@@ -86,7 +102,7 @@ void CheckpointWriter::take_snapshot(Stream& stream) {
 }
 
 void CheckpointWriter::start(Manifest manifest, Stream& stream) {
-  ESPALIER_ASSERT(!in_flight());
+  ESPALIER_ASSERT(!in_flight() && settings_.saves);
   phase(world_, [&] {
     if (world_.rank() != 0) return;
     store_.require_space(world_bytes_ + CheckpointStore::kSpareBytes);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -18,6 +19,9 @@
 
 namespace espalier::app {
 
+/// What the snapshot is counted under in Device::memory_use() where it is pinned host memory.
+inline constexpr std::string_view kSnapshotMemory = "snapshot";
+
 /// Writes checkpoints: a snapshot of this rank's state, then one data file a rank by a thread, then, when every rank is done, one
 /// manifest and the rename that publishes it. The thread never communicates; the training thread polls and publishes.
 class CheckpointWriter {
@@ -26,9 +30,11 @@ class CheckpointWriter {
     std::filesystem::path folder;
     std::int64_t keep = 0;  ///< newest kept, 0: all
     bool async = true;      ///< false: start() returns when this rank's file is on disk, and no snapshot is taken
+    bool saves = true;      ///< false: start() is never called, and no memory is reserved for it
   };
 
-  /// Reserves the snapshot. The pieces' views stay valid for the life of this object.
+  /// Reserves the snapshot: training waits while it is taken, so of a device it goes to pinned memory, at the speed of the
+  /// bus; where none is left, to other memory, with a warning. The pieces' views stay valid for the life of this object.
   /// @param parameters  what StatePiece::parameter counts in.
   /// @param specs  the optimizer's: which state is one number for a tensor, or for the whole model.
   CheckpointWriter(const Settings& settings, Communicator& world, Device& device, std::span<const LocalParameter> parameters,
@@ -59,6 +65,7 @@ class CheckpointWriter {
     std::size_t slice = 0;  ///< position in tensors_
   };
   void plan();
+  void reserve_snapshot();
   void take_snapshot(Stream& stream);
   void write_file() noexcept;
   void write_segments(int file, const std::string& path);
@@ -72,7 +79,9 @@ class CheckpointWriter {
 
   std::vector<StoredTensor> tensors_;  ///< one slice each: what this rank writes
   std::vector<Segment> segments_;
-  std::unique_ptr<std::byte[]> snapshot_;
+  DeviceMemory pinned_;
+  std::unique_ptr<std::byte[]> pageable_;
+  std::byte* snapshot_ = nullptr;  ///< in one of the two
   std::uint64_t own_bytes_ = 0, world_bytes_ = 0;
 
   std::optional<Manifest> manifest_;

@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 
+#include "checkpoint/writer.hpp"
 #include "telemetry/rank_text.hpp"
 
 namespace espalier::app {
@@ -54,6 +55,7 @@ RankMemory measure_memory(const Device& device, const StateBytes& state, std::si
   const std::array computed = {state.weights, state.gradients, state.optimizer, state.scratch, activations};
   for (std::size_t i = 0; i < computed.size(); ++i) memory.computed[i] = static_cast<std::int64_t>(computed[i]);
   for (const MemoryUse& use : device.memory_use()) {
+    if (use.purpose == kSnapshotMemory) continue;  // of the host
     const auto found = std::ranges::find(RankMemory::kPurposes, use.purpose);
     const auto peak = static_cast<std::int64_t>(use.peak);
     if (found == RankMemory::kPurposes.end()) {

@@ -47,7 +47,8 @@ void Trainer::start_or_resume() {
     initialise_weights();
   }
   phase(session_.world(), [&] { open_monitors(found.has_value()); });
-  CheckpointWriter::Settings settings{recipe_.checkpoint.save, recipe_.checkpoint.keep, recipe_.checkpoint.async};
+  CheckpointWriter::Settings settings{recipe_.checkpoint.save, recipe_.checkpoint.keep, recipe_.checkpoint.async,
+                                      checkpoint.save_interval >= 0};
   writer_ = std::make_unique<CheckpointWriter>(settings, session_.world(), session_.backend().device(),
                                                session_.executor().parameters(), session_.data_parallel().state(),
                                                session_.optimizer().state());

@@ -5,6 +5,8 @@
 #include <fstream>
 #include <memory>
 #include <numeric>
+#include <utility>
+#include <vector>
 
 #include "checkpoint/reader.hpp"
 #include "checkpoint/store.hpp"
@@ -77,6 +79,40 @@ struct Layout {
   }
 };
 
+/// A device like a GPU as far as a snapshot is concerned: the host does not look into its memory, and copies to it are made when
+/// the device is waited for. It has pinned memory, or none.
+class FarDevice final : public Device {
+ public:
+  explicit FarDevice(bool pins) : pins_(pins) {}
+  std::size_t pinned = 0;  ///< bytes that were reserved
+
+  std::string_view name() const override { return "far:0"; }
+  bool host_accessible() const override { return false; }
+  DeviceMemory reserve(std::size_t bytes, std::string_view purpose) override { return cpu_->reserve(bytes, purpose); }
+  DeviceMemory reserve_near_host(std::size_t bytes, std::string_view purpose) override {
+    if (!pins_) throw DeviceError("far:0: cannot pin memory");
+    pinned += bytes;
+    return cpu_->reserve(bytes, purpose);
+  }
+  Stream& lane(Lane lane) override { return cpu_->lane(lane); }
+  void order(Stream&, Stream&) override {}
+  void copy(const View& from, const View& to, Stream&) override { queued_.emplace_back(from, to); }
+  void fill_zero(const View& view, Stream& stream) override { cpu_->fill_zero(view, stream); }
+  void wait(Stream& stream) override {
+    for (const auto& [from, to] : queued_) cpu_->copy(from, to, stream);
+    queued_.clear();
+  }
+  std::vector<MemoryUse> memory_use() const override { return cpu_->memory_use(); }
+
+ protected:
+  void release(void*, std::size_t) noexcept override {}
+
+ private:
+  bool pins_;
+  std::unique_ptr<Device> cpu_ = make_cpu_device();
+  std::vector<std::pair<View, View>> queued_;
+};
+
 class Layouts : public testing::Test {
  protected:
   Layouts() : world_(make_world_communicator()), device_(make_cpu_device()) {
@@ -88,8 +124,9 @@ class Layouts : public testing::Test {
   }
   Stream& stream() { return device_->lane(Lane::compute); }
 
-  void write(Layout& layout, std::int64_t step, bool async) {
-    CheckpointWriter writer({folder_, 0, async}, *world_, *device_, layout.locals, layout.pieces);
+  void write(Layout& layout, std::int64_t step, bool async) { write(layout, step, async, *device_); }
+  void write(Layout& layout, std::int64_t step, bool async, Device& device) {
+    CheckpointWriter writer({folder_, 0, async}, *world_, device, layout.locals, layout.pieces);
     Manifest manifest;
     manifest.train.step = step;
     writer.start(manifest, stream());
@@ -211,6 +248,24 @@ TEST_F(Layouts, AnotherModelOrOptimizerIsRefusedUntouched) {
   ASSERT_EQ(notes.size(), 2u);
   EXPECT_NE(notes[0].find("moment3"), std::string::npos);
   EXPECT_NE(notes[1].find("moment1"), std::string::npos);
+}
+
+TEST_F(Layouts, ADevicesStateGoesThroughPinnedMemoryWhereThereIsSome) {
+  std::int64_t step = 1;
+  for (const bool pins : {true, false}) {
+    for (const bool async : {true, false}) {
+      Layout layout(1, 0, world_->size(), world_->rank());
+      fill(layout);
+      FarDevice device(pins);
+      write(layout, step, async, device);
+      EXPECT_EQ(device.pinned > 0, pins);
+      expect_loads(1, 0, 1, 0, step++);
+    }
+  }
+  Layout layout(1, 0, world_->size(), world_->rank());
+  FarDevice device(true);
+  const CheckpointWriter never({folder_, 0, true, false}, *world_, device, layout.locals, layout.pieces);
+  EXPECT_EQ(device.pinned, 0u);
 }
 
 // Case C18: a save that cannot be published. All ranks throw alike; the old checkpoint is untouched.

@@ -13,6 +13,7 @@ namespace espalier::app {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -130,7 +131,8 @@ TEST_F(Program, DoctorSpeaksOfTheMachine) {
   const Outcome outcome = trainer("doctor");
   EXPECT_EQ(outcome.code, 0);
   EXPECT_THAT(outcome.text,
-              AllOf(HasSubstr("instruction sets"), HasSubstr("MPI"), HasSubstr("CUDA"), HasSubstr("optim_bf16")));
+              AllOf(HasSubstr("instruction sets"), HasSubstr("MPI"), HasSubstr("CUDA"), HasSubstr("optim_bf16"),
+                                  ContainsRegex("device +cpu: copies of 64 MiB: [0-9]+[.][0-9] GB/s within")));
 }
 
 TEST_F(Program, TwoRanksSayItOnce) {

@@ -79,8 +79,10 @@ std::string doctor(const std::vector<std::string>& environment) {
 TEST(Doctor, ListsDevicesWithVersionsAndSpeeds) {
   const std::string two = doctor({"ESPALIER_PLUGIN_PATH=" EMULATED_DIR, "ESPALIER_FAKE_CUDA_DEVICES=2"});
   EXPECT_THAT(
-      two, ::testing::ContainsRegex("device +kernels_fused_cuda: Emulated GPU .cuda:0 of 2, .* "
-                                    "cuBLASLt 13[.][0-9.]+, NCCL 2[.][0-9.]+; copies of 64 MiB: [0-9]+ GB/s within"));
+      two, ::testing::ContainsRegex(
+               "device +kernels_fused_cuda: Emulated GPU .cuda:0 of 2, .* "
+               "cuBLASLt 13[.][0-9.]+, NCCL 2[.][0-9.]+; copies of 64 MiB: [0-9.]+ GB/s within the device .*, [0-9.]+ "
+               "GB/s from pinned host memory, [0-9.]+ GB/s to it, [0-9.]+ and [0-9.]+ GB/s from and to other"));
   EXPECT_THAT(two, ::testing::ContainsRegex("device +kernels_fused_cuda: Emulated GPU .cuda:1 of 2"));
   const std::string none = doctor({"ESPALIER_PLUGIN_PATH=" EMULATED_DIR, "ESPALIER_FAKE_CUDA_DEVICES=0"});
   EXPECT_THAT(none, ::testing::ContainsRegex("device .*no CUDA device: CUDA driver version is insufficient"));

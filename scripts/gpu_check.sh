@@ -257,7 +257,8 @@ if [ -x "$suite" ] && ! late; then
       note "attention in them" said "own everywhere; $(attention_of suite)"
     fi
   else
-    note "kernels against FP64" failed "$(grep -m1 -h 'FAILED\|Error' "$out/suite.log" | tr -d '|' | cut -c 1-200)"
+    wrong=$(grep -m1 -h 'FAILED\|Error' "$out/suite.log" | tr -d '|' | cut -c 1-200)
+    note "kernels against FP64" failed "${wrong:-$(reason "$out/suite.log")}"
   fi
 else
   note "kernels against FP64" "left out" "$([ -x "$suite" ] && echo "no time left" || echo "$suite is not built")"

@@ -61,8 +61,8 @@ const Command kTrain{"train",
                      "train a model from a recipe, or go on where its last run stopped",
                      "  trainer train configs/quickstart.toml\n"
                      "  mpiexec -n 2 trainer train configs/quickstart.toml --set optimizer.plugin=optim_fp16 --set run.dir=runs/fp16\n"
-                     "Ctrl-C (or SIGTERM, SIGUSR1) saves the state after the current step and ends with exit code 75; the same command\n"
-                     "goes on from there. Everything a run writes is in run.dir: checkpoints, recipe.toml, train.log (steps),\n"
+                     "Ctrl-C (or SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU) saves the state after the current step and ends with exit code\n"
+                     "75; the same command goes on from there. Everything a run writes is in run.dir: checkpoints, recipe.toml, train.log (steps),\n"
                      "metrics.jsonl (the same, one JSON object a line), trainer.log (what plugins and the program say).",
                      kArgs,
                      run};

@@ -1,5 +1,6 @@
 #include "train/stop.hpp"
 
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -13,6 +14,16 @@ std::atomic<int> g_received{0};
 const char* g_said = nullptr;
 // Handlers that were installed before ours, for the signal handler: plain data, written before ours is installed.
 struct sigaction g_previous[NSIG];
+bool g_hangup_ignored = false;
+
+// Libraries below MPI put a handler on SIGHUP before main (UCX: more log). Whether the process was started with it ignored can only be seen
+// before their constructors run, by the kernel's own call: nothing of a sanitizer is ready then, either.
+__attribute__((no_sanitize("address", "undefined"))) void look_at_hangup(int, char**, char**) {
+  unsigned long action[8] = {};  // the kernel's struct sigaction, whose first word is the handler
+  if (::syscall(SYS_rt_sigaction, SIGHUP, nullptr, action, sizeof(unsigned long)) == 0)
+    g_hangup_ignored = action[0] == reinterpret_cast<unsigned long>(SIG_IGN);
+}
+__attribute__((section(".preinit_array"), used)) void (*const g_before_constructors)(int, char**, char**) = look_at_hangup;
 
 void on_signal(int number) {
   int expected = 0;
@@ -24,6 +35,7 @@ void on_signal(int number) {
     static_cast<void>(written);  // nobody listens: the stop comes all the same
     errno = before;
   }
+  if (number == SIGHUP) return;  // the handler before is a library's, not the user's
   const auto previous = g_previous[number].sa_handler;
   if ((g_previous[number].sa_flags & SA_SIGINFO) == 0 && previous != SIG_DFL && previous != SIG_IGN && previous != nullptr) {
     previous(number);
@@ -38,12 +50,12 @@ StopSignals::StopSignals(const char* said) {
   // Whoever read the log may be gone (a pager, a closed terminal): that must not end a run.
   ::signal(SIGPIPE, SIG_IGN);
   struct sigaction action {};
-  action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;  // a write or a lock in progress goes on; the step border looks at the flag
   for (std::size_t i = 0; i < std::size(kSignals); ++i) {
     ::sigaction(kSignals[i], nullptr, &previous_[i]);
     g_previous[kSignals[i]] = previous_[i];
+    action.sa_handler = kSignals[i] == SIGHUP && g_hangup_ignored ? SIG_IGN : on_signal;
     ::sigaction(kSignals[i], &action, nullptr);
   }
 }

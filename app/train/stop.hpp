@@ -3,6 +3,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <iterator>
 #include <string>
 
 namespace espalier::app {
@@ -10,9 +11,10 @@ namespace espalier::app {
 /// Why a run ends before its last step. Ordered: when ranks see different reasons in one step, the largest counts for all.
 enum class StopReason : std::uint8_t { none = 0, exit_interval = 1, exit_duration = 2, signal = 3 };
 
-/// Catches SIGINT, SIGTERM and SIGUSR1 from construction to destruction: the first one asks for a stop at the next step border, where
-/// the state is saved; handlers that were there before are called afterwards. A second SIGINT ends the process at once. SIGPIPE is ignored.
-/// One object a process.
+/// Catches what a user, a closed terminal or a scheduler sends (SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU) from construction to
+/// destruction: the first one asks for a stop at the next step border, where the state is saved; handlers that were there before are
+/// called afterwards. A second SIGINT ends the process at once. SIGHUP stays ignored where the process was started so (nohup). SIGPIPE is
+/// ignored. One object a process.
 class StopSignals {
  public:
   /// @param said  written to standard error, as it is, when the first one comes: a step may be long. Null: nothing. Must outlive the object.
@@ -25,8 +27,8 @@ class StopSignals {
   static int received();
 
  private:
-  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1};
-  struct sigaction previous_[3] {};
+  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
+  struct sigaction previous_[std::size(kSignals)] {};
 };
 
 /// What this rank alone would do after a step; the world agrees on the maximum.

@@ -1,6 +1,7 @@
 #include "comm/mpi_runtime.hpp"
 
 #include <sched.h>
+#include <signal.h>
 
 #include <charconv>
 #include <chrono>
@@ -60,7 +61,11 @@ MpiRuntime::MpiRuntime() {
   if (initialised == 0) {
     // One thread communicates; a watchdog may abort from another.
     int provided = 0;
+    // MPICH takes SIGUSR1 for news of a dead process and asks its launcher: without one it waits for ever in MPI_Finalize.
+    struct sigaction own {};
+    ::sigaction(SIGUSR1, nullptr, &own);
     ESPALIER_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
+    ::sigaction(SIGUSR1, &own, nullptr);
     finalises_ = true;
   }
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

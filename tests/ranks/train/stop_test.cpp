@@ -64,6 +64,27 @@ TEST(Stop, InterruptOnOneRank) { expect_stop_and_resume("int", 1, SIGINT, Whom::
 TEST(Stop, TerminateToTheLastOfTwo) { expect_stop_and_resume("term2", 2, SIGTERM, Whom::last_rank); }
 TEST(Stop, UserSignalToTheFirstOfTwo) { expect_stop_and_resume("usr2", 2, SIGUSR1, Whom::first_rank); }
 TEST(Stop, UserSignalToTheLauncher) { expect_stop_and_resume("usrm", 2, SIGUSR1, Whom::mpiexec); }
+// Without mpiexec: MPICH must not ask a launcher that is not there.
+TEST(Stop, UserSignalOnOneRank) { expect_stop_and_resume("usr1", 1, SIGUSR1, Whom::first_rank); }
+// What schedulers send ahead of their end, and a terminal that closes.
+TEST(Stop, SecondUserSignalOnOneRank) { expect_stop_and_resume("usr12", 1, SIGUSR2, Whom::first_rank); }
+TEST(Stop, ProcessorTimeOnOneRank) { expect_stop_and_resume("xcpu", 1, SIGXCPU, Whom::first_rank); }
+TEST(Stop, HangUpOnOneRank) { expect_stop_and_resume("hup1", 1, SIGHUP, Whom::first_rank); }
+TEST(Stop, HangUpToTheLastOfTwo) { expect_stop_and_resume("hup2", 2, SIGHUP, Whom::last_rank); }
+
+TEST(Stop, HangUpUnderNohupIsIgnored) {
+  TrainerJob job("nohup");
+  prepare(job, 1);
+  job.rank_commands({{"bash", "-c", "trap '' HUP; exec \"$0\" train \"$1\"", TRAINER_EXE, job.recipe().string()}});
+  const auto process = job.start();
+  ASSERT_TRUE(job.wait_for_step(*process, 3)) << process->output();
+  ASSERT_EQ(::kill(process->ranks("trainer").front(), SIGHUP), 0);
+  const Ended ended = process->wait(30);
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_EQ(job.steps().size(), static_cast<std::size_t>(kSteps));
+  EXPECT_EQ(count_of(ended.output, "DEBUG"), 0) << ended.output;
+}
+
 TEST(Stop, TerminateToOneOfFour) { expect_stop_and_resume("term4", 4, SIGTERM, Whom::last_rank); }
 
 TEST(Stop, WithoutCheckpointsItSaysThatNothingIsSaved) {

@@ -1,3 +1,4 @@
+#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
@@ -35,6 +36,8 @@ int report(ExitCode code, const std::string& message, bool agreed = false) {
 }  // namespace
 
 int run_program(int argc, const char* const* argv) {
+  // A file that may not grow (ulimit -f) is an error of a write with a path, not an end without a word.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     const int code = run_cli({argv + 1, argv + argc}, all_commands(), std::cout);
     std::cout.flush();

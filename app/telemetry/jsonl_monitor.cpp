@@ -5,7 +5,14 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "espalier/error.hpp"
+
 namespace espalier::app {
+
+JsonlMonitor::JsonlMonitor(const std::filesystem::path& path) : file_(path) {
+  if (!file_.begins_with(R"({"kind":)"))
+    throw IoError(path.string() + ": holds something else than the records of a run; name another file in log.metrics, or move this one away");
+}
 
 void JsonlMonitor::metrics(const Progress& progress, std::span<const Metric> metrics) { write("step", progress, metrics); }
 

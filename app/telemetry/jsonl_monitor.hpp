@@ -13,7 +13,8 @@ namespace espalier::app {
 /// that each step is there once.
 class JsonlMonitor final : public Monitor {
  public:
-  explicit JsonlMonitor(const std::filesystem::path& path) : file_(path) {}
+  /// @throws IoError when the file holds something else: a later resume() would cut it away.
+  explicit JsonlMonitor(const std::filesystem::path& path);
 
   void metrics(const Progress& progress, std::span<const Metric> metrics) override;
   void event(const Progress& progress, std::string_view kind, std::string_view text) override;

@@ -36,6 +36,20 @@ void RecordFile::sync() {
   if (::fdatasync(file_) != 0 && errno != EINVAL && errno != EROFS) throw IoError(name_, "cannot sync", errno);
 }
 
+bool RecordFile::is_regular() const {
+  struct stat info {};
+  return ::fstat(file_, &info) == 0 && S_ISREG(info.st_mode);
+}
+
+bool RecordFile::begins_with(std::string_view text) const {
+  if (!is_regular()) return true;
+  std::string begin(text.size(), '\0');
+  std::ifstream in(path_, std::ios::binary);
+  in.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  begin.resize(static_cast<std::size_t>(in.gcount()));
+  return text.starts_with(begin);
+}
+
 std::string RecordFile::read_all() const {
   std::ifstream in(path_, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};

@@ -19,11 +19,14 @@ class RecordFile {
   /// @throws IoError with path and errno (a full disk).
   void write(std::string_view text);
   void sync();
-  /// Cuts the file after its last whole line that `keep` accepts; all later lines go.
+  /// Whether the file is empty or begins with `text`, as far as it goes; what is no regular file (a pipe, /dev/null) does.
+  bool begins_with(std::string_view text) const;
+  /// Cuts the file after its last whole line that `keep` accepts; all later lines go. What is no regular file stays as it is.
   template <class Keep>
   void cut_after_last(Keep keep);
 
  private:
+  bool is_regular() const;
   std::string read_all() const;
   void truncate(std::size_t bytes);
 
@@ -34,6 +37,7 @@ class RecordFile {
 
 template <class Keep>
 void RecordFile::cut_after_last(Keep keep) {
+  if (!is_regular()) return;
   const std::string text = read_all();
   std::size_t end = 0;
   for (std::size_t begin = 0; begin < text.size();) {

@@ -55,6 +55,24 @@ TEST_F(Jsonl, WritesOneObjectALine) {
   EXPECT_EQ(all[3]["text"], "saved to \"x\"\n");
 }
 
+// A file of the user's, named by mistake, is not cut to the records of a run.
+TEST_F(Jsonl, LeavesAFileThatHoldsSomethingElse) {
+  std::ofstream(path_) << "[model]\nlayers = 2\n";
+  EXPECT_THROW(JsonlMonitor{path_}, IoError);
+  EXPECT_EQ(fs::file_size(path_), 19u);
+  std::ofstream(path_, std::ios::trunc) << "{\"ki";  // a run that was killed in its first line
+  JsonlMonitor monitor(path_);
+  monitor.resume({});
+  EXPECT_EQ(fs::file_size(path_), 0u);
+}
+
+// Whoever names a pipe or a device gets the records, and nothing is read from it.
+TEST_F(Jsonl, WritesToWhatIsNoRegularFile) {
+  JsonlMonitor monitor("/dev/zero");
+  monitor.resume({});
+  write(monitor, 1, 2);
+}
+
 TEST_F(Jsonl, NumbersThatJsonCannotHoldAreStrings) {
   JsonlMonitor monitor(path_);
   const Metric metrics[] = {{"lm loss", std::nan("")}, {"grad norm", std::numeric_limits<double>::infinity()}};

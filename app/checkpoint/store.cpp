@@ -86,9 +86,17 @@ void sync_folder(const fs::path& path) {
 std::vector<std::int64_t> CheckpointStore::steps() const {
   std::vector<std::int64_t> found;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder_, error)) {
+  const fs::directory_iterator entries(folder_, error);
+  // Only what is not there is empty: a folder that cannot be read now may hold a run, which starting at step 0 would overwrite.
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
+    throw IoError(folder_.string(), "cannot list the checkpoints in this folder", error.value());
+  for (const auto& entry : entries) {
     const auto step = step_of(entry.path().filename().string());
-    if (step && fs::exists(entry.path() / "manifest.json", error)) found.push_back(*step);
+    if (!step) continue;
+    const fs::path manifest = entry.path() / "manifest.json";
+    const bool complete = fs::exists(manifest, error);
+    if (error && error != std::errc::not_a_directory) throw IoError(manifest.string(), "cannot be looked at", error.value());
+    if (complete) found.push_back(*step);
   }
   std::ranges::sort(found);
   return found;
@@ -171,9 +179,9 @@ void CheckpointStore::publish(std::int64_t step, std::int64_t keep) const {
 
 void CheckpointStore::remove_old(std::int64_t published, std::int64_t keep) const {
   if (keep <= 0) return;
-  // The one just published stays, whatever its number: a run that was set back writes lower steps than it finds.
+  // A run that was set back, or started anew, finds higher steps than it writes: those are not its own to remove before it has come past.
   std::vector<std::int64_t> all = steps();
-  std::erase(all, published);
+  std::erase_if(all, [published](std::int64_t step) { return step >= published; });
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep) <= all.size(); ++i) {
     // Renamed first, so that a reader never meets half a checkpoint.
     const fs::path path = folder_ / name_of(all[i]);

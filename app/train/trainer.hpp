@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "checkpoint/manifest.hpp"
+#include "checkpoint/store.hpp"
 #include "checkpoint/writer.hpp"
 #include "espalier/monitor.hpp"
 #include "session/session.hpp"
@@ -51,6 +52,7 @@ class Trainer {
   void initialise_weights();
   void load(const std::filesystem::path& folder, const std::string& note);
   void start_from(const std::filesystem::path& folder);
+  void warn_of_later_steps(const CheckpointStore& store) const;
   void open_monitors(bool resumed);
   void report_start();
 

@@ -7,7 +7,6 @@
 #include <charconv>
 
 #include "checkpoint/reader.hpp"
-#include "checkpoint/store.hpp"
 #include "interop/huggingface.hpp"
 #include "model/initialise.hpp"
 #include "telemetry/log.hpp"
@@ -55,11 +54,23 @@ void Trainer::start_or_resume() {
   // A folder that cannot hold a checkpoint must not come to light after hours of training.
   if (!finished() && checkpoint.save_interval >= 0) {
     phase(session_.world(), [&] {
-      if (session_.world().rank() == 0) store.require_room(writer_->world_bytes());
+      if (session_.world().rank() != 0) return;
+      store.require_room(writer_->world_bytes());
+      warn_of_later_steps(store);
     });
   }
   report_start();
   make_guard();
+}
+
+void Trainer::warn_of_later_steps(const CheckpointStore& store) const {
+  const std::vector<std::int64_t> steps = store.steps();
+  const auto later = std::ranges::upper_bound(steps, state_.step);
+  if (later == steps.end()) return;
+  log(LogLevel::warning, "checkpoint",
+      fmt::format("{} has checkpoints of later steps, up to {}, that this run does not go on from: it replaces those of steps that it saves, too; "
+                  "to keep them name another folder (run.dir)",
+                  recipe_.checkpoint.save, CheckpointStore::name_of(steps.back())));
 }
 
 void Trainer::initialise_weights() {

@@ -67,6 +67,15 @@ TEST_F(Resume, OtherHeadsAreRefused) {
   EXPECT_THAT(heads.text, HasSubstr("model.heads was 2, now 4"));
 }
 
+// Two runs share a folder of checkpoints: that is said, and what the first one has learned longest stays.
+TEST_F(Resume, AnotherStartInTheSameFolderIsSaid) {
+  const Outcome anew = train("--set checkpoint.load=none --set checkpoint.keep=1 --set train.exit_interval=3");
+  EXPECT_EQ(anew.code, 75) << anew.text;
+  EXPECT_THAT(anew.text, HasSubstr("checkpoints of later steps, up to step_4"));
+  EXPECT_TRUE(fs::exists(checkpoints() / "step_4" / "manifest.json"));
+  EXPECT_TRUE(fs::exists(checkpoints() / "step_3" / "manifest.json"));
+}
+
 // AdamW's state has the same names in every precision.
 TEST_F(Resume, AnotherOptimizersStateIsRefusedUnlessAskedFor) {
   const Outcome strict = train("--set optimizer.plugin=optim_bf16");

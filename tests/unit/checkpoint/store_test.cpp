@@ -77,6 +77,17 @@ TEST_F(Store, APointerToNothingIsNoFreshStart) {
   }
 }
 
+// A folder that cannot be read is not an empty one: a run would start anew over what it holds.
+TEST_F(Store, WhatCannotBeReadIsNoFreshStart) {
+  fs::create_directories(folder_);
+  fs::create_symlink("loop", folder_ / "loop");
+  EXPECT_THROW(CheckpointStore(folder_ / "loop").newest(), IoError);
+  save(3);
+  fs::remove(folder_ / "step_3" / "manifest.json");
+  fs::create_symlink("manifest.json", folder_ / "step_3" / "manifest.json");
+  EXPECT_THROW(store_.newest(), IoError);
+}
+
 TEST_F(Store, APointerThatIsNoTextIsShownSafely) {
   save(3);
   point_at(std::string(4000, '\x1b'));
@@ -123,8 +134,13 @@ TEST_F(Store, KeepsTheNewest) {
   EXPECT_EQ(store_.steps(), (std::vector<std::int64_t>{4, 5}));
   save(6, 1);
   EXPECT_EQ(store_.steps(), (std::vector<std::int64_t>{6}));
-  save(2, 1);  // a run that was set back: what was just published stays
-  EXPECT_EQ(store_.steps(), (std::vector<std::int64_t>{2}));
+  // A run that was set back, or started anew here: its own newest stay, and what it has not come past, too.
+  save(2, 1);
+  EXPECT_EQ(store_.steps(), (std::vector<std::int64_t>{2, 6}));
+  save(3, 1);
+  EXPECT_EQ(store_.steps(), (std::vector<std::int64_t>{3, 6}));
+  save(7, 1);
+  EXPECT_EQ(store_.steps(), (std::vector<std::int64_t>{7}));
 }
 
 TEST_F(Store, ReplacesACheckpointOfTheSameStep) {

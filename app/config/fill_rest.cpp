@@ -100,6 +100,10 @@ void fill_rest(Tables& tables, Recipe& recipe) {
   recipe.log = {tables.integer("log.interval", 1), tables.string("log.file", recipe.run_dir + "/train.log"),
                 tables.string("log.metrics", recipe.run_dir + "/metrics.jsonl"), tables.string("log.level", "info")};
 
+  const auto plain = [](const std::string& path) { return std::filesystem::path(path).lexically_normal(); };
+  if (plain(recipe.log.file) == plain(recipe.log.metrics))
+    tables.complain("log.metrics", "\"" + recipe.log.metrics + "\" is log.file, too: lines of text between objects; give two files");
+
   recipe.guard = {tables.integer("guard.interval"),
                   tables.string("guard.action") == "repair" ? GuardAction::repair : GuardAction::stop};
 

@@ -33,6 +33,10 @@ class Reader {
   }
 
  private:
+  static bool is_unprintable(char c) {
+    return (static_cast<unsigned char>(c) < ' ' && c != '\t' && c != '\n' && c != '\r') || c == '\x7f';
+  }
+
   ConfigSource source(const toml::source_region& region) const {
     if (file_.empty()) return {"", 0, 0, origin_};
     return {file_, static_cast<int>(region.begin.line), static_cast<int>(region.begin.column), origin_};
@@ -50,6 +54,10 @@ class Reader {
       }
       value.data = std::move(elements);
     } else if (const auto* text = node.as_string()) {
+      if (std::ranges::any_of(text->get(), is_unprintable)) {
+        problems_.push_back({value.source, path, "a control character (NUL, ESC, ...) in a string; no path and no name has one"});
+        return false;
+      }
       value.data = text->get();
     } else if (const auto* integer = node.as_integer()) {
       value.data = integer->get();

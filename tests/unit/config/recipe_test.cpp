@@ -49,6 +49,16 @@ TEST_F(RecipeTest, IntegersServeAsNumbers) {
   EXPECT_EQ(ConfigView(recipe.optimizer.options, "optimizer").numbers("betas"), (std::vector<double>{0.0, 0.95}));
 }
 
+// A NUL ends a path and a message too early, an ESC reaches the terminal.
+TEST_F(RecipeTest, ControlCharactersAreRefused) {
+  EXPECT_THAT(refusal(small("[run]\ndir = \"a\\u0000b\"\n")), AllOf(HasSubstr("run.dir: "), HasSubstr("control character")));
+  EXPECT_THAT(refusal(small("[tokenizer]\nplugin = \"a\\u001b[1mb\"\n")), HasSubstr("tokenizer.plugin: a control character"));
+}
+
+TEST_F(RecipeTest, TextAndObjectsNeedFilesOfTheirOwn) {
+  EXPECT_THAT(refusal(small("[log]\nfile = \"a/x\"\nmetrics = \"a/./x\"\n")), HasSubstr("log.metrics: \"a/./x\" is log.file, too"));
+}
+
 TEST_F(RecipeTest, WrongTypesAreRefusedWithExpectedAndFound) {
   const std::string file = small();
   EXPECT_THAT(refusal(file, {"model.seq_length=2048.0"}), HasSubstr("model.seq_length: expected integer"));

@@ -102,7 +102,7 @@ std::vector<double> normalised_weights(std::span<const double> weights) {
     sum += weights[k];
   }
   if (!std::isfinite(sum)) {
-    fail_config("weight", "the sum of the weights is not a finite number");
+    fail_config("train", "the sum of the weights is not a finite number; write smaller ones, only their ratios count");
   }
   return divided(weights, sum);
 }

@@ -82,9 +82,11 @@ std::vector<std::string> memory_lines(Communicator& world, const RankMemory& own
     if (memory_of(numbers).total() > memory_of(all[static_cast<std::size_t>(most)]).total()) most = rank;
   }
   std::vector<std::pair<std::vector<int>, std::string>> by_rank;
+  by_rank.reserve(alike.size());
   for (const auto& [numbers, ranks] : alike) by_rank.emplace_back(ranks, text_of(memory_of(numbers)));
   std::ranges::sort(by_rank);
   std::vector<std::string> lines;
+  lines.reserve(by_rank.size() + 1);
   for (const auto& [ranks, text] : by_rank) lines.push_back(text_of_ranks(ranks) + ": " + text);
   if (lines.size() > 1) {
     lines.push_back(fmt::format("the most is {} on rank {}",

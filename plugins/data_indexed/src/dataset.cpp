@@ -157,6 +157,7 @@ void IndexedDataset::plan(const DataOptions& options, const RunFacts& facts, Hos
   if (!options.split) {
     for (const SetOptions& set : options.sets) {
       std::vector<SequenceRange> ranges;
+      ranges.reserve(set.parts.size());
       for (const PartOptions& part : set.parts) {
         ranges.push_back(range_of(part.range, opener(part.path).sequences()));
       }

@@ -96,9 +96,11 @@ Process::Process(const std::vector<std::string>& command, const std::vector<std:
   dup2(out, STDOUT_FILENO);
   dup2(out, STDERR_FILENO);
   // The test itself may run under a launcher; what it starts is a job of its own.
+  // NOLINTBEGIN(concurrency-mt-unsafe): a forked child has one thread
   for (const char* name : {"PMI_RANK", "PMI_SIZE", "PMI_FD", "PMI_PORT", "ESPALIER_PLUGIN_PATH", "ESPALIER_SET"})
     unsetenv(name);
   for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+  // NOLINTEND(concurrency-mt-unsafe)
   execvp(arguments[0], arguments.data());
   _exit(127);
 }

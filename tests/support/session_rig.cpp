@@ -22,6 +22,7 @@ class HostStream final : public Stream {};
 OpenRecipe open(const RigOptions& options, Communicator& world) {
   RecipeRequest request;
   request.file = ESPALIER_SOURCE_DIR "/tests/support/rig.toml";
+  // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): the first one is of three pieces
   request.overrides = {"plugins.search_path=[\"" ESPALIER_PLUGIN_DIR "\"]",
                        "parallel.tensor.size=" + std::to_string(options.tensor),
                        "parallel.pipeline.size=" + std::to_string(options.pipeline),

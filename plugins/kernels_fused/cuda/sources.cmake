@@ -18,6 +18,7 @@ set(kernels_fused_cuda_host
     src/environment.cpp
     src/fused_cuda_backend.cpp
     src/gemm.cpp
+    src/gemm_prepare.cpp
     src/graphs.cpp
     src/matrix.cpp
     src/nccl_communicator.cpp

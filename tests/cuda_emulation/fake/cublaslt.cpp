@@ -169,6 +169,7 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cub
   if (wanted < 1) return CUBLAS_STATUS_INVALID_VALUE;
   const cublasStatus_t status = judge(held(operation), held(a), held(b), held(c), held(d));
   if (status != CUBLAS_STATUS_SUCCESS) return status;
+  if (number_of("ESPALIER_FAKE_CUDA_ONLY_BATCHED") != 0 && held(d).batch == 1) return CUBLAS_STATUS_NOT_SUPPORTED;
   const Preference& p = held(preference);
   if ((p.reductions & ~unsigned{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}) != 0) {
     fake::violation("cuBLASLt may add rounded parts of sums: the reduction schemes are not limited");
@@ -233,6 +234,8 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_
   const float keep = *static_cast<const float*>(beta);
   check_epilogue(o, algorithm, ld);
   fake::enqueue(stream, "matmul", [=] {
+    constexpr double kMilliseconds[kAlgorithms] = {1.0, 0.5, 0.75};
+    fake::clock() += kMilliseconds[algorithm.number];
     std::memset(workspace, 0xFF, algorithm.workspace);  // as a split sum would leave it: what others keep there is lost
     multiply(o, algorithm, la, a_data, lb, b_data, lc, c_data, ld, d_data, factor, keep);
     return true;

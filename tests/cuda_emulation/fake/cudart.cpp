@@ -428,8 +428,8 @@ cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t event) {
   return status();
 }
 
-cudaError_t CUDARTAPI cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
-  *milliseconds = 0;  // there is no time in the emulation
+cudaError_t CUDARTAPI cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  *milliseconds = static_cast<float>(end->state->passed - begin->state->passed);
   return status();
 }
 

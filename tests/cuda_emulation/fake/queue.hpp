@@ -29,6 +29,9 @@ void set_sticky_error(cudaError_t error);
 /// A number that depends on the seed and on how many were drawn: the one source of every choice the fake makes.
 std::uint64_t draw();
 
+/// Milliseconds that matrix products took, by which events tell times: all that is known of time.
+double& clock();
+
 /// Whether queued work is running at this moment, and its name ("" when none is).
 std::string_view running();
 

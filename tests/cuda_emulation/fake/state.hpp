@@ -15,6 +15,7 @@ namespace fake {
 struct EventState {
   std::uint64_t recorded = 0;  ///< number of the newest record that was queued
   std::uint64_t done = 0;      ///< number of the newest record that the stream has passed
+  double passed = 0;           ///< milliseconds of the fake clock at that moment
   bool captured = false;       ///< the newest record was one of a capture
 };
 

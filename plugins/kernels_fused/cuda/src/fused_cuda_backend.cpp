@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "check.hpp"
 #include "cudnn_attention.hpp"
@@ -18,6 +19,7 @@ Settings settings_of(const ConfigView& config) {
   settings.synchronous = config.boolean("synchronous");
   settings.tf32 = config.boolean("tf32");
   settings.epilogues = config.boolean("epilogues");
+  settings.timed_plans = config.string("plans") == "timed";
   settings.own_attention = config.string("attention") == "own";
   settings.always_nccl = config.string("nccl") == "always";
   settings.graphs = config.boolean("graphs");
@@ -53,12 +55,14 @@ std::string nccl_version() {
 }  // namespace
 
 FusedCudaBackend::FusedCudaBackend(const ConfigView& config, HostContext& host)
-    : FusedCudaBackend(settings_of(config), [&host](const std::string& text) { host.log(LogLevel::info, text); }) {}
+    : FusedCudaBackend(
+          settings_of(config), [&host](const std::string& text) { host.log(LogLevel::info, text); },
+          [&host](const std::string& text) { host.log(LogLevel::warning, text); }) {}
 
-FusedCudaBackend::FusedCudaBackend(const Settings& settings, const ChosenAttention::Log& log)
+FusedCudaBackend::FusedCudaBackend(const Settings& settings, const ChosenAttention::Log& log, const Gemm::Log& warn)
     : device_(checked(settings).index),
       scratch_(device_),
-      gemm_(device_, {settings.tf32, 4096}, log),
+      gemm_(device_, {.tf32 = settings.tf32, .timed = settings.timed_plans}, log, warn),
       matrix_(device_, gemm_, scratch_, settings.epilogues),
       own_attention_(gemm_, scratch_),
       attention_(own_attention_, settings.own_attention ? nullptr : make_cudnn_attention(scratch_), log),
@@ -105,6 +109,12 @@ Reason FusedCudaBackend::supports(const Precision& precision) const {
 
 void FusedCudaBackend::prepare(const Preparation& work) {
   scratch_.reserve(std::max(work.workspace, CudaUpdate::workspace()), device_.lane(Lane::compute));
+  std::vector<ProductKey> keys;
+  for (const Matmul& product : work.products) {
+    if (!product.dst.empty() && !product.a.empty()) keys.push_back(CudaMatrix::key_of(product));
+  }
+  gemm_.prepare(keys, work.tensor_group,
+                [this](const View& operand, Stream& stream) { random_.normal(operand, {}, 0, 0.0, 1.0, stream); });
 }
 
 std::unique_ptr<Communicator> FusedCudaBackend::wrap(std::unique_ptr<Communicator> communicator) {

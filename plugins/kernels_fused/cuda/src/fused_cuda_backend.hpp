@@ -28,6 +28,11 @@ inline constexpr OptionSpec kOptions[] = {
      "multiply FP32 matrices as TF32 (10 bits of mantissa); BF16 and FP16 are not concerned"},
     {"epilogues", OptionType::boolean, "true",
      "have cuBLASLt compute GELU, its gradient and bias gradients in the same pass as products, where it can"},
+    {"plans", OptionType::string, "\"heuristic\"",
+     "algorithms of matrix products: the first that cuBLASLt's heuristic names; timed: the fastest of eight, measured "
+     "before the first "
+     "step",
+     -std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity(), "heuristic|timed"},
     {"attention", OptionType::string, "\"auto\"",
      "auto: cuDNN where it is built in and takes the shape, else own kernels; own: own kernels always",
      -std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity(), "auto|own"},
@@ -43,6 +48,7 @@ struct Settings {
   bool synchronous = false;
   bool tf32 = false;
   bool epilogues = true;
+  bool timed_plans = false;
   bool own_attention = false;
   bool always_nccl = false;
   bool graphs = false;  ///< not together with synchronous
@@ -53,8 +59,9 @@ class FusedCudaBackend final : public Backend {
  public:
   FusedCudaBackend(const ConfigView& config, HostContext& host);
   /// @throws DeviceError when there is no GPU, ConfigError when settings exclude each other.
-  /// @param log  gets which attention is used, and why; and what became of graphs.
-  explicit FusedCudaBackend(const Settings& settings, const ChosenAttention::Log& log = {});
+  /// @param log  gets which attention is used, and why; what became of graphs; how products are computed.
+  /// @param warn  gets what goes otherwise than asked.
+  explicit FusedCudaBackend(const Settings& settings, const ChosenAttention::Log& log = {}, const Gemm::Log& warn = {});
   ~FusedCudaBackend() override;
 
   std::string description() const override;

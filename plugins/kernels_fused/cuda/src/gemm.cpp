@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "check.hpp"
 #include "espalier/error.hpp"
+#include "product_call.hpp"
 
 namespace espalier::kernels_fused::cuda {
 namespace {
@@ -45,31 +45,11 @@ std::string epilogue_name(const ProductKey& key) {
 
 }  // namespace
 
-/// One product, as it is sent or kept back.
-struct Gemm::Call {
-  cublasLtHandle_t library;
-  ProductPlan* plan;
-  std::uint64_t
-      number;  ///< of the plan: work that is kept is compared as bytes, and memory of a plan that went is used again
-  const void *a, *b;
-  void *vector, *auxiliary, *dst;
-  float alpha, beta;
-  void* workspace;
-  std::size_t workspace_bytes;
-
-  void operator()(cudaStream_t stream) const {
-    plan->point(vector, auxiliary);
-    check_blas(cublasLtMatmul(library, plan->operation, &alpha, b, plan->b, a, plan->a, &beta, dst, plan->dst, dst,
-                              plan->dst, &plan->algorithm, workspace, workspace_bytes, stream),
-               plan->text);
-    after_launch(stream, plan->text.c_str());
-  }
-};
-
-Gemm::Gemm(CudaDevice& device, GemmOptions options, Log log)
+Gemm::Gemm(CudaDevice& device, GemmOptions options, Log log, Log warn)
     : device_(device),
       options_(options),
       log_(std::move(log)),
+      warn_(std::move(warn)),
       workspace_bytes_(std::size_t{device.facts().major >= 9 ? 32u : 4u} << 20) {  // as NVIDIA recommends
   check_blas(cublasLtCreate(&handle_), "cuBLASLt cannot start");
   workspace(device_.lane(Lane::compute));
@@ -97,18 +77,18 @@ void Gemm::multiply(const BatchedProduct& p, const Extras& extras, Stream& strea
   ProductPlan& plan = find_plan(ProductKey::of(p, extras));
   if (!plan.found) throw DeviceError("cuda: " + plan.text + ": cuBLASLt has no algorithm for this shape on this GPU");
   const bool gelu = present(extras.gelu);
-  const Call call{handle_,
-                  &plan,
-                  plan.number,
-                  p.a.data,
-                  p.b.data,
-                  present(extras.sum_a) ? extras.sum_a.data : extras.bias.data,
-                  gelu ? p.dst.data : extras.gelu_src.data,
-                  gelu ? extras.gelu.data : p.dst.data,
-                  p.alpha,
-                  p.beta,
-                  workspace(stream),
-                  workspace_bytes_};
+  const ProductCall call{handle_,
+                         &plan,
+                         plan.number,
+                         p.a.data,
+                         p.b.data,
+                         present(extras.sum_a) ? extras.sum_a.data : extras.bias.data,
+                         gelu ? p.dst.data : extras.gelu_src.data,
+                         gelu ? extras.gelu.data : p.dst.data,
+                         p.alpha,
+                         p.beta,
+                         workspace(stream),
+                         workspace_bytes_};
   handle(stream).run(call);
 }
 

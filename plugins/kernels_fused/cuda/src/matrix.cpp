@@ -45,6 +45,8 @@ bool CudaMatrix::fuses(const Matmul& shape) const {
   return epilogues_ && gemm_.fuses(product_of(shape), extras_of(shape));
 }
 
+ProductKey CudaMatrix::key_of(const Matmul& shape) { return ProductKey::of(product_of(shape), extras_of(shape)); }
+
 void CudaMatrix::matmul(const Matmul& args, Stream& stream) {
   ESPALIER_ASSERT(!args.accumulate || args.dst.dtype == DType::f32);
   if (args.dst.empty()) return;

@@ -24,6 +24,8 @@ class CudaMatrix final : public MatrixKernels {
   bool fuses(const Matmul& shape) const override;
   void matmul(const Matmul& args, Stream& stream) override;
   void column_sum(const View& src, const View& dst, bool accumulate, Stream& stream) override;
+  /// The plan that matmul() needs.
+  static ProductKey key_of(const Matmul& shape);
   std::size_t sum_workspace(std::int64_t rows, std::int64_t columns) const override;
 
  private:

@@ -68,8 +68,7 @@ ProductKey ProductKey::of(const BatchedProduct& p, const Extras& extras) {
   const std::uint32_t does = (present(extras.bias) ? kBias : 0u) | (gelu ? kGelu : 0u) | (backward ? kGeluSource : 0u) |
                              (present(extras.sum_a) ? kSum : 0u);
   const auto code = static_cast<std::int64_t>(p.a.dtype) | static_cast<std::int64_t>(p.dst.dtype) << 4 |
-                    std::int64_t{p.transpose_a} << 8 | std::int64_t{p.transpose_b} << 9 | std::int64_t{does} << 10 |
-                    std::int64_t{p.beta != 0} << 14;
+                    std::int64_t{p.transpose_a} << 8 | std::int64_t{p.transpose_b} << 9 | std::int64_t{does} << 10;
   const auto alignment = std::int64_t{alignment_of(p.a.data)} | std::int64_t{alignment_of(p.b.data)} << 8 |
                          std::int64_t{alignment_of(target.data)} << 16 |
                          std::int64_t{alignment_of(auxiliary.data)} << 24;

@@ -27,8 +27,9 @@ inline bool present(const View& view) { return !view.empty(); }
 /// Throws DeviceError with cuBLASLt's own text.
 void check_blas(cublasStatus_t status, const std::string& what);
 
-/// A product as numbers only: equal keys, equal plans. Alignment is what cuBLASLt can use of it, up to 16 bytes;
-/// operands without memory count as aligned, which those of a training are, so that what was announced is found again.
+/// A product as numbers only: equal keys, equal plans. Whether dst is added to does not matter to cuBLASLt. Alignment
+/// is what cuBLASLt can use of it, up to 16 bytes; operands without memory count as aligned, which those of a training
+/// are, so that what was announced is found again.
 struct ProductKey {
   enum Extra : std::uint32_t { kBias = 1, kGelu = 2, kGeluSource = 4, kSum = 8 };
   static constexpr std::uint32_t kAlignment = 16;
@@ -42,7 +43,6 @@ struct ProductKey {
   bool transpose_a() const { return (numbers[0] >> 8 & 1) != 0; }
   bool transpose_b() const { return (numbers[0] >> 9 & 1) != 0; }
   std::uint32_t extras() const { return static_cast<std::uint32_t>(numbers[0] >> 10 & 15); }
-  bool accumulates() const { return (numbers[0] >> 14 & 1) != 0; }
   /// @param operand  0: a, 1: b, 2: what cuBLASLt calls D, 3: its auxiliary matrix
   std::uint32_t alignment(int operand) const { return static_cast<std::uint32_t>(numbers[1] >> 8 * operand & 255); }
   std::int64_t m() const { return numbers[2]; }

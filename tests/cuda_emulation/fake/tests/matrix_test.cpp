@@ -162,6 +162,56 @@ TEST_F(Fused, CanBeSwitchedOff) {
   EXPECT_TRUE(log_.empty());
 }
 
+class Plans : public Fused {
+ protected:
+  void prepare(bool timed, std::size_t memory_left = 0) {
+    Settings settings;
+    settings.timed_plans = timed;
+    FusedCudaBackend cuda(
+        settings, [this](const std::string& line) { log_.push_back(line); },
+        [this](const std::string& line) { warnings_.push_back(line); });
+    DeviceMemory rest;
+    if (memory_left > 0) {
+      std::size_t free = 0, total = 0;
+      ASSERT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+      rest = cuda.device().reserve(free - memory_left, "rest");
+    }
+    const Matmul products[] = {up(32, 256), down_gradient(32, 256), weight_gradient(32, 256), up(32, 256)};
+    const std::size_t before = used(cuda);
+    cuda.prepare({0, products, nullptr});
+    EXPECT_EQ(cuda.gemm().plans(), 3u);
+    EXPECT_EQ(used(cuda), before + (16 << 10)) << "operands are still there";
+  }
+  static std::size_t used(FusedCudaBackend& cuda) {
+    std::size_t bytes = 0;
+    for (const MemoryUse& use : cuda.device().memory_use()) bytes += use.bytes;
+    return bytes;
+  }
+  std::vector<std::string> warnings_;
+};
+
+TEST_F(Plans, OneLineSaysHowTheyWereChosen) {
+  prepare(false);
+  EXPECT_EQ(log_,
+            std::vector<std::string>{"algorithms of 3 matrix products: the first that cuBLASLt's heuristic names"});
+  EXPECT_TRUE(warnings_.empty());
+}
+
+TEST_F(Plans, TimedOnesSayWhatWasWon) {
+  prepare(true);
+  EXPECT_EQ(log_, std::vector<std::string>{
+                      "algorithms of 3 matrix products: the fastest of up to 8 each, 3 timed; one call of "
+                      "each takes 1.500 ms in place of 3.000 ms"});
+}
+
+TEST_F(Plans, WithoutMemoryForOperandsNothingIsTimed) {
+  prepare(true, 32 << 10);
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_NE(warnings_[0].find("not timed: no memory for their operands"), std::string::npos) << warnings_[0];
+  EXPECT_EQ(log_,
+            std::vector<std::string>{"algorithms of 3 matrix products: the first that cuBLASLt's heuristic names"});
+}
+
 /// Decoding meets a shape for each number of keys.
 TEST(CudaGemm, KeepsAsManyPlansAsItMay) {
   CudaDevice device(-1);

@@ -133,10 +133,15 @@ recipe bloom_560m cuda "${size_560m[@]}" $steps
 recipe bloom_560m_offload cuda "${size_560m[@]}" $steps '[parallel.data]' 'plugin = "parallel_zero"' 'stage = 1' 'offload_optimizer = "cpu"'
 recipe bloom_560m_graphs cuda "${size_560m[@]}" $steps
 recipe bloom_560m_own_attention cuda "${size_560m[@]}" $steps
+recipe parity_epilogues cuda 2 64 4 512 64 2 $parity_steps
+recipe bloom_560m_epilogues cuda "${size_560m[@]}" $steps
+recipe bloom_560m_timed cuda "${size_560m[@]}" $steps
 recipe bloom_1b7 cuda "${size_1b7[@]}" $steps
 recipe bloom_176b_layer cuda "${size_176b[@]}" $steps
 sed -i 's/^device = "cuda"$/&\ngraphs = true/' "$out/parity_graphs.toml" "$out/bloom_560m_graphs.toml"
 sed -i 's/^device = "cuda"$/&\nattention = "own"/' "$out/parity_own_attention.toml" "$out/bloom_560m_own_attention.toml"
+sed -i 's/^device = "cuda"$/&\nepilogues = false/' "$out/parity_epilogues.toml" "$out/bloom_560m_epilogues.toml"
+sed -i 's/^device = "cuda"$/&\nplans = "timed"/' "$out/bloom_560m_timed.toml"
 
 shapes_of() { case $1 in kernels) echo bloom-560m ;; kernels_1b7) echo bloom-1b7 ;; *) echo "a layer of bloom (176 B)" ;; esac; }
 # report: both files; ends the script.
@@ -229,6 +234,10 @@ attention_of() { grep -o 'attention: .*' "$out/$1.log" | sort -u | paste -sd ';'
 near "training, CPU and CUDA" parity_cpu
 near "attention, auto and own" parity_own_attention
 note "attention of auto" said "$(attention_of parity_cuda)"
+# products_of RUN: what cuBLASLt does not do in one pass, and how algorithms were chosen, as the log has it.
+products_of() { grep -o 'matmul .*: own kernel\|algorithms of .*' "$out/$1.log" | sort -u | paste -sd ';' | tr -d '|' | cut -c 1-600; }
+near "products, with epilogues and by kernels" parity_epilogues
+note "products" said "$(products_of parity_cuda)"
 
 # same NAME RUN: RUN gives the losses of parity_cuda to the digit.
 same() {
@@ -317,6 +326,9 @@ fi
 speed "bloom-560m, offloaded" bloom_560m_offload
 speed "bloom-1b7" bloom_1b7
 speed "bloom-560m, own attention" bloom_560m_own_attention
+speed "bloom-560m, kernels in place of epilogues" bloom_560m_epilogues
+speed "bloom-560m, timed algorithms" bloom_560m_timed
+[ ! -s "$out/bloom_560m_timed.log" ] || note "algorithms of bloom-560m, timed" said "$(products_of bloom_560m_timed)"
 kernels "kernel speeds, bloom-1b7" kernels_1b7 bloom_1b7 --only=memory
 $tiny || bench_arguments=(--tokens=4096)
 kernels "kernel speeds, 176b layer" kernels_176b bloom_176b_layer --only=memory

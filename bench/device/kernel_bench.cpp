@@ -257,6 +257,49 @@ class KernelBench::Bench {
     linear("h to 4h", shape_.ffn, h, settings_.tokens);
     linear("4h to h", h, shape_.ffn, settings_.tokens);
     linear("head", shape_.vocab, h, std::min<std::int64_t>(settings_.tokens, 2048));
+    epilogues();
+  }
+
+  /// What a product may do besides, in its pass and by kernels after it: FLOP/s of the product in the time of both.
+  void epilogues() {
+    Operands operands(backend_);
+    const std::int64_t t = settings_.tokens, h = shape_.hidden, f = shape_.ffn;
+    const View x = operands.matrix(t, h, working_), up = operands.matrix(f, h, working_),
+               down = operands.matrix(h, f, working_), bias = operands.vector(f, working_);
+    const View before = operands.matrix(t, f, working_), after = operands.matrix(t, f, working_);
+    const View weight_sum = operands.matrix(f, h, DType::f32), bias_sum = operands.vector(f, DType::f32);
+    const double flops = 2.0 * static_cast<double>(t) * static_cast<double>(h) * static_cast<double>(f);
+    MatrixKernels& matrix = *kernels_.matrix;
+    ElementwiseKernels& elementwise = *kernels_.elementwise;
+    Matmul forward{x, up, before, false, true, false, bias, 0, {}, {}, {}};
+    forward.gelu = after;
+    both_ways("h to 4h + bias + gelu", flops, forward, [&] {
+      matrix.matmul({x, up, before, false, true, false, {}, 0, {}, {}, {}}, stream_);
+      elementwise.bias_gelu(before, bias, after, stream_);
+    });
+    Matmul backward{x, down, after, false, false, false, {}, 0, {}, {}, {}};
+    backward.gelu_src = before;
+    both_ways("4h to h, input gradient + gelu gradient", flops, backward, [&] {
+      matrix.matmul({x, down, after, false, false, false, {}, 0, {}, {}, {}}, stream_);
+      elementwise.bias_gelu_backward(after, before, bias, after, stream_);
+    });
+    Matmul weight{after, x, weight_sum, true, false, true, {}, 0, {}, {}, {}};
+    weight.sum_a = bias_sum;
+    weight.add_sum = true;
+    both_ways("h to 4h, weight + bias gradient", flops, weight, [&] {
+      matrix.column_sum(after, bias_sum, true, stream_);
+      matrix.matmul({after, x, weight_sum, true, false, true, {}, 0, {}, {}, {}}, stream_);
+    });
+  }
+
+  template <class Kernels>
+  void both_ways(const std::string& name, double flops, const Matmul& fused, const Kernels& kernels) {
+    if (kernels_.matrix->fuses(fused)) {
+      arithmetic(name + ", one pass", flops, [&] { kernels_.matrix->matmul(fused, stream_); });
+    } else {
+      fmt::print("| {:44} | the provider does not do it in one pass |\n", name);
+    }
+    arithmetic(name + ", kernels", flops, kernels);
   }
 
   /// One linear map: forward, gradient of its input, gradient of its weight into an FP32 accumulator.

@@ -156,6 +156,7 @@ std::string Gemm::time_plans(std::span<ProductPlan* const> plans, const Fill& fi
     auto best = std::min_element(times.begin(), times.end());
     if (*best > kWorthwhile * times.front()) best = times.begin();
     plan->algorithm = candidates[static_cast<std::size_t>(best - times.begin())];
+    plan->number = ++made_;  // graphs of it are made anew
     timed += 1;
     before += times.front();
     after += *best;
@@ -236,6 +237,7 @@ void Gemm::agree(std::span<ProductPlan* const> plans, Communicator& group) {
     ProductPlan& plan = *mine->second;
     if (same_library && plan.takes(handle_, choice.algorithm, workspace_bytes_)) {
       plan.algorithm = choice.algorithm;
+      plan.number = ++made_;
     } else if (warn_) {
       warn_(plan.text +
             ": the algorithm of the tensor group's first rank does not run here (another GPU or version of cuBLASLt): "

@@ -1,6 +1,9 @@
+#include <algorithm>
+
 #include "controls.hpp"
 #include "espalier/testing/fused_product_suite.hpp"
 #include "fused_cuda_backend.hpp"
+#include "graphs.hpp"
 
 namespace espalier::testing {
 
@@ -235,6 +238,41 @@ TEST(CudaGemm, KeepsAsManyPlansAsItMay) {
   multiply(100);
   EXPECT_EQ(gemm.plans(), before) << "plans that were just used are gone";
   device.wait(device.lane(Lane::compute));
+}
+
+/// Work that is sent as graphs is compared as bytes, a plan's address among them, and new plans lie where old ones lay.
+TEST(CudaGemm, APlanInTheMemoryOfAnotherIsNotTakenForIt) {
+  CudaDevice device(-1);
+  device.use_graphs({});
+  {
+    Gemm gemm(device, {.most_plans = 2});
+    Stream& stream = device.lane(Lane::compute);
+    constexpr std::int64_t kMost = 24;
+    DeviceMemory memory = device.reserve(1 << 14, "test");
+    const View a = View::matrix(memory.data(), 1, 8, DType::f32);
+    const View b = View::matrix(memory.data() + 1024, kMost, 8, DType::f32);
+    const View dst = View::matrix(memory.data() + 8192, 1, kMost, DType::f32);
+    std::vector<float> ones(8 * kMost, 1.0f), got(kMost);
+    device.copy(View::matrix(ones.data(), 1, 8, DType::f32), a, stream);
+    device.copy(View::matrix(ones.data(), kMost, 8, DType::f32), b, stream);
+    for (std::int64_t columns = 1; columns <= kMost; ++columns) {
+      for (int time = 0; time < 3; ++time) {  // directly, captured, launched
+        device.fill_zero(dst, stream);
+        device.wait(stream);
+        BatchedProduct product;
+        product.a = a;
+        product.b = b.row_range(0, columns);
+        product.dst = dst.col_range(0, columns);
+        product.transpose_b = true;
+        for (int i = 0; i < 5; ++i) gemm.multiply(product, stream);
+        device.copy(dst, View::matrix(got.data(), 1, kMost, DType::f32), stream);
+        device.wait(stream);
+        EXPECT_EQ(std::count(got.begin(), got.end(), 8.0f), columns) << "time " << time;
+      }
+    }
+    EXPECT_GT(device.graphs()->counts().launched, 0u);
+  }
+  device.stop_graphs();
 }
 
 }  // namespace

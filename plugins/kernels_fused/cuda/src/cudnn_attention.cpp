@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "check.hpp"
 #include "espalier/error.hpp"
 #include "scratch.hpp"
 #include "stream.hpp"
@@ -28,7 +29,9 @@ constexpr std::uintptr_t kAlignment = 16;  ///< of pointers
 constexpr float kMasked = -1e30f;
 
 /// Numbers of the tensors in a graph and in the table of pointers it is run with.
-enum Uid : std::int64_t { kQ = 1, kK, kV, kOut, kStatistics, kGradOut, kGradQ, kGradK, kGradV, kSlopes };
+enum Uid : std::int64_t { kQ = 1, kK, kV, kOut, kStatistics, kGradOut, kGradQ, kGradK, kGradV, kSlopes, kUids };
+/// By Uid; null where a problem has no such tensor.
+using Pointers = std::array<void*, kUids>;
 
 void check(fe::error_t status, const std::string& what) {
   if (status.is_bad()) throw DeviceError("cuda: " + what + ": cuDNN: " + status.get_message());
@@ -237,20 +240,17 @@ class CudnnAttention final : public AttentionKernels {
 
   void forward(const Attention& args, Stream& stream) override {
     ESPALIER_ASSERT(args.saved.empty() || args.saved.bytes() >= saved_bytes(args));
-    Plan& forward = plan(args, nullptr);
-    put_inputs(forward, args);
-    run(forward, stream);
+    run(plan(args, nullptr), pointers_of(args), stream);
   }
 
   void backward(const AttentionGradient& args, Stream& stream) override {
-    Plan& backward = plan(args.forward, &args);
-    put_inputs(backward, args.forward);
+    Pointers pointers = pointers_of(args.forward);
     for (const auto& [uid, operand] : {std::pair{kGradOut, &args.grad_out}, std::pair{kGradQ, &args.grad_q},
                                        std::pair{kGradK, &args.grad_k}, std::pair{kGradV, &args.grad_v}}) {
       ESPALIER_ASSERT(vectors_fit(*operand));
-      backward.pointers[uid] = operand->data;
+      pointers[uid] = operand->data;
     }
-    run(backward, stream);
+    run(plan(args.forward, &args), pointers, stream);
   }
 
  private:
@@ -275,20 +275,28 @@ class CudnnAttention final : public AttentionKernels {
     return made;
   }
 
-  static void put_inputs(Plan& plan, const Attention& args) {
-    plan.pointers[kQ] = args.q.data;
-    plan.pointers[kK] = args.k.data;
-    plan.pointers[kV] = args.v.data;
-    plan.pointers[kOut] = args.out.data;
-    if (!args.saved.empty()) plan.pointers[kStatistics] = args.saved.data;
-    if (args.slopes != nullptr) plan.pointers[kSlopes] = const_cast<float*>(args.slopes);
+  static Pointers pointers_of(const Attention& args) {
+    Pointers pointers{};
+    pointers[kQ] = args.q.data;
+    pointers[kK] = args.k.data;
+    pointers[kV] = args.v.data;
+    pointers[kOut] = args.out.data;
+    if (!args.saved.empty()) pointers[kStatistics] = args.saved.data;
+    pointers[kSlopes] = const_cast<float*>(args.slopes);
+    return pointers;
   }
 
-  void run(Plan& plan, Stream& stream) {
+  void run(Plan& plan, const Pointers& pointers, Stream& stream) {
     if (plan.reason) throw DeviceError("cuda: attention: " + *plan.reason);
-    check(cudnnSetStream(handle_, handle(stream)), "attention");
     std::byte* workspace = plan.workspace > 0 ? scratch_.bytes(static_cast<std::size_t>(plan.workspace)) : nullptr;
-    check(plan.graph.execute(handle_, plan.pointers, workspace), "attention");
+    cuda::handle(stream).run([library = handle_, plan = &plan, pointers, workspace](cudaStream_t queue) {
+      check(cudnnSetStream(library, queue), "attention");
+      for (std::size_t uid = 0; uid < pointers.size(); ++uid) {
+        if (pointers[uid] != nullptr) plan->pointers[static_cast<std::int64_t>(uid)] = pointers[uid];
+      }
+      check(plan->graph.execute(library, plan->pointers, workspace), "attention");
+      after_launch(queue, "attention");
+    });
   }
 
   Scratch& scratch_;

@@ -193,15 +193,16 @@ void Graphs::launch(Graph& graph) {
   counts_.launched += 1;
   counts_.launched_pieces += graph.pieces;
   known_in_a_row_ += 1;
-  if (log_ && known_in_a_row_ > 2 * graphs_.size()) say();
+  if (known_in_a_row_ >= 2 * graphs_.size() && said_ != counts_.captured) say();
 }
 
 void Graphs::say() {
+  said_ = counts_.captured;
+  if (!log_) return;
   log_("graphs: " + std::to_string(graphs_.size()) + " CUDA graphs of " + std::to_string(graph_pieces_) +
        " launches, in " + std::to_string(graph_bytes_ >> 20) + " MiB of device memory; so far launched " +
        std::to_string(counts_.launched) + " times in place of " + std::to_string(counts_.launched_pieces) +
        " launches, and " + std::to_string(counts_.direct_pieces) + " went one by one");
-  log_ = {};
 }
 
 }  // namespace espalier::kernels_fused::cuda

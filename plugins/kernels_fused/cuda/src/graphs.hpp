@@ -48,7 +48,7 @@ class Graphs final : public Recorder {
   };
 
   /// @param stream  no default stream; outlives this.
-  /// @param log  may be empty; gets one line when the graphs of a run seem to be complete.
+  /// @param log  may be empty; gets a line when no new graphs come any more.
   Graphs(cudaStream_t stream, Log log, Limits limits);
   explicit Graphs(cudaStream_t stream, Log log = {}) : Graphs(stream, std::move(log), Limits()) {}
   ~Graphs() override;
@@ -96,6 +96,7 @@ class Graphs final : public Recorder {
   std::size_t graph_bytes_ = 0;  ///< of device memory
   std::size_t graph_pieces_ = 0;
   std::uint64_t known_in_a_row_ = 0;  ///< launches since the last graph was made
+  std::uint64_t said_ = 0;            ///< graphs made when the log was told last
   Counts counts_;
   std::exception_ptr pending_;
 };

@@ -254,7 +254,7 @@ same "offloaded optimizer state" offload
 same "NCCL with one rank" parity_nccl
 same "CUDA graphs" parity_graphs
 made=$(grep -o 'graphs: .*' "$out/parity_graphs.log" | tail -n 1 | tr -d '|' | cut -c 1-300)
-note "graphs" said "${made:-not complete after $parity_steps steps}"
+note "graphs" "$([ -n "$made" ] && echo said || echo failed)" "${made:-none in $parity_steps steps}"
 
 if [ -x "$suite" ] && ! late; then
   say "parity of the kernels with FP64"

@@ -27,6 +27,7 @@ for part in 'training, CPU and CUDA' 'attention, auto and own' 'bloom-560m, own 
 done
 [ -z "$(find "$folder/tiny/runs" -path '*/checkpoints/*')" ] || fail "checkpoints are saved"
 grep -qF '| attention of auto | said | attention: own softmax' "$folder/tiny/report.md" || fail "how attention went is not told"
+grep -q '| graphs | said | graphs: [0-9]* CUDA graphs of' "$folder/tiny/report.md" || fail "that there were graphs is not told"
 grep -q 'NCCL .*for groups of one, too' "$folder/tiny/parity_nccl.log" || fail "the run for NCCL does not say that it goes through it"
 ! grep -qF '| kernels against FP64 | passed |' "$folder/tiny/report.md" || [ -e /dev/nvidia0 ] ||
   fail "the suite for a real GPU says that it passed without one"

@@ -22,12 +22,15 @@ if ! [ -e "$build/tests/cuda_emulation/plugins/libkernels_fused_cuda.so" ]; then
 fi
 export ESPALIER_PLUGIN_PATH=$build/tests/cuda_emulation/plugins
 bash "$script" --build "$build" --out "$folder/tiny" --tiny >"$folder/tiny.txt" || fail "$(cat "$folder/tiny.txt")"
-for part in 'training, CPU and CUDA' 'attention, auto and own' 'bloom-560m, own attention' 'waiting after each launch' 'offloaded optimizer state' 'NCCL with one rank' 'CUDA graphs' 'bloom-560m' 'bloom-560m, CUDA graphs' 'bloom-1b7'; do
+for part in 'training, CPU and CUDA' 'attention, auto and own' 'bloom-560m, own attention' 'waiting after each launch' 'offloaded optimizer state' 'NCCL with one rank' 'CUDA graphs' 'bloom-560m' 'bloom-560m, CUDA graphs' 'bloom-1b7' \
+  'products, with epilogues and by kernels' 'bloom-560m, kernels in place of epilogues' 'bloom-560m, timed algorithms'; do
   grep -qF "| $part | passed |" "$folder/tiny/report.md" || fail "\"$part\" has not passed: $(cat "$folder/tiny/report.md")"
 done
 [ -z "$(find "$folder/tiny/runs" -path '*/checkpoints/*')" ] || fail "checkpoints are saved"
 grep -qF '| attention of auto | said | attention: own softmax' "$folder/tiny/report.md" || fail "how attention went is not told"
 grep -q '| graphs | said | graphs: [0-9]* CUDA graphs of' "$folder/tiny/report.md" || fail "that there were graphs is not told"
+grep -q '^| products | said | algorithms of [0-9]* matrix products: the first' "$folder/tiny/report.md" || fail "how products went is not told"
+grep -q '^| algorithms of bloom-560m, timed | said |.* in place of ' "$folder/tiny/report.md" || fail "what timed algorithms won is not told"
 grep -q 'NCCL .*for groups of one, too' "$folder/tiny/parity_nccl.log" || fail "the run for NCCL does not say that it goes through it"
 ! grep -qF '| kernels against FP64 | passed |' "$folder/tiny/report.md" || [ -e /dev/nvidia0 ] ||
   fail "the suite for a real GPU says that it passed without one"

@@ -53,6 +53,27 @@ Json tensor_json(const StoredTensor& tensor) {
           {"slices", std::move(slices)}};
 }
 
+/// Bytes of a file: what is negative or beyond all files would wrap in the sums below.
+std::uint64_t bytes_from(const Json& json) {
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 60;
+  if (!json.is_number_unsigned() || json.get<std::uint64_t>() > kMost)
+    throw IoError("a slice has the offset or length " + json.dump() + kWayOut);
+  return json;
+}
+
+/// A slice is read by its placement without further questions.
+void check_placement(const StoredTensor& tensor, const StoredSlice& slice) {
+  const Placement& place = slice.placement;
+  const bool split = place.dim >= 0;
+  bool good = slice.begin >= 0 && slice.begin <= slice.end && place.dim >= -1 && place.dim < std::max(tensor.shape.rank(), 1) && place.dim <= 1;
+  if (split) {
+    good = good && place.begin >= 0 && place.begin <= place.real_end && place.real_end <= place.end &&
+           place.local.rank() == tensor.shape.rank() && slice.end <= place.local.elements();
+    if (good && place.dim == 1) good = place.local[0] == tensor.shape[0] && place.real_end - place.begin <= place.local.cols();
+  }
+  if (!good) throw IoError(tensor.parameter + " " + tensor.state + ": a slice has a range that its tensor has not" + kWayOut);
+}
+
 StoredTensor tensor_from(const Json& json) {
   StoredTensor tensor;
   tensor.parameter = json.at("parameter");
@@ -64,8 +85,8 @@ StoredTensor tensor_from(const Json& json) {
     slice.file = entry.at("file");
     // A manifest must not point out of its own folder.
     if (slice.file.find('/') != std::string::npos || slice.file == "..") throw IoError("file name \"" + slice.file + "\" has a folder");
-    slice.offset = entry.at("offset");
-    slice.bytes = entry.at("bytes");
+    slice.offset = bytes_from(entry.at("offset"));
+    slice.bytes = bytes_from(entry.at("bytes"));
     slice.xxh3 = std::stoull(entry.at("xxh3").get<std::string>(), nullptr, 16);
     slice.placement.dim = entry.at("dim");
     slice.placement.copies = slice.placement.dim < 0 ? Copies::whole : Copies::split;
@@ -75,6 +96,7 @@ StoredTensor tensor_from(const Json& json) {
     slice.placement.local = shape_from(entry.at("local"));
     slice.begin = entry.at("elements").at(0);
     slice.end = entry.at("elements").at(1);
+    check_placement(tensor, slice);
     tensor.slices.push_back(std::move(slice));
   }
   return tensor;

@@ -1,5 +1,7 @@
 #include <filesystem>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "commands/commands.hpp"
 #include "checkpoint/store.hpp"
@@ -18,27 +20,36 @@ namespace {
 constexpr ArgSpec kArgs[] = {kRecipeArg, kSetArg};
 constexpr const char* kStopping = "\nstopping: after this step the state is saved; Ctrl-C once more ends at once, without saving\n";
 
-std::unique_ptr<RunLock> make_run_folder(Communicator& world, const std::string& run_dir) {
-  std::unique_ptr<RunLock> lock;
+using Locks = std::vector<std::unique_ptr<RunLock>>;
+
+/// @param save  folder of the checkpoints, "" for none: another run may name it, too.
+Locks make_run_folder(Communicator& world, const std::string& run_dir, const std::string& save) {
+  Locks locks;
   phase(world, [&] {
     if (world.rank() != 0) return;
     std::error_code error;
     std::filesystem::create_directories(run_dir, error);
     if (error) throw IoError(run_dir, "cannot make the run folder (run.dir)", error.value());
-    lock = std::make_unique<RunLock>(run_dir);
+    locks.push_back(std::make_unique<RunLock>(run_dir, "run.dir"));
+    if (!save.empty()) std::filesystem::create_directories(save, error);
+    if (error) throw IoError(save, "cannot make the folder of checkpoints (checkpoint.save)", error.value());
+    if (!save.empty() && !std::filesystem::equivalent(save, run_dir))
+      locks.push_back(std::make_unique<RunLock>(save, "checkpoint.save"));
     log_to_file(std::filesystem::path(run_dir) / "trainer.log");
   });
-  return lock;
+  return locks;
 }
 
 int train(Communicator& world, const Args& args) {
   prepare_openmp(threads_per_rank(0, detect_launch().local_size));  // before any plugin brings OpenMP along
   OpenRecipe opened = alike([&] { return open_recipe(recipe_request(args), world); });
   start_log(world.rank(), world.size(), parse_log_level(opened.recipe.log.level));
-  std::unique_ptr<RunLock> lock;
+  Locks locks;
+  const std::string run_dir = opened.recipe.run_dir;
+  const std::string save = opened.recipe.checkpoint.save_interval < 0 ? "" : opened.recipe.checkpoint.save;
   Session::Needs needs;
   // A machine that lacks the device is left as it was.
-  needs.device_found = [&, run_dir = opened.recipe.run_dir] { lock = make_run_folder(world, run_dir); };
+  needs.device_found = [&] { locks = make_run_folder(world, run_dir, save); };
   Session session(world, std::move(opened.recipe), *opened.plugins, needs);
   Trainer trainer(session);
   // Only now: a start that is refused leaves the recipe of the run as it was.

@@ -12,8 +12,8 @@
 
 namespace espalier::app {
 
-RunLock::RunLock(const std::string& folder) : folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  if (folder_ < 0) throw IoError(folder, "cannot open the run folder (run.dir)", errno);
+RunLock::RunLock(const std::string& folder, const char* key) : folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (folder_ < 0) throw IoError(folder, std::string("cannot open the folder (") + key + ")", errno);
   constexpr int kTries = 50;  // of 100 ms: the ranks of a job that was killed go within this time
   for (int tries = 0; ::flock(folder_, LOCK_EX | LOCK_NB) != 0; ++tries) {
     if (errno != EWOULDBLOCK && errno != EINTR) return;
@@ -22,7 +22,7 @@ RunLock::RunLock(const std::string& folder) : folder_(::open(folder.c_str(), O_R
       continue;
     }
     ::close(folder_);
-    throw IoError(folder + ": another process is training in this folder; stop it, or name another folder (run.dir)");
+    throw IoError(folder + ": another process is training in this folder; stop it, or name another folder (" + key + ")");
   }
 }
 

@@ -82,6 +82,7 @@ std::string to_string(StopReason reason) {
     case StopReason::none: return "nothing";
     case StopReason::exit_interval: return "train.exit_interval";
     case StopReason::exit_duration: return "the time limit (train.exit_duration_in_mins)";
+    case StopReason::records: return "a log that cannot be written";
     case StopReason::signal: {
       const int number = StopSignals::received();
       if (number == 0) return "a signal to another rank";

@@ -9,7 +9,7 @@
 namespace espalier::app {
 
 /// Why a run ends before its last step. Ordered: when ranks see different reasons in one step, the largest counts for all.
-enum class StopReason : std::uint8_t { none = 0, exit_interval = 1, exit_duration = 2, signal = 3 };
+enum class StopReason : std::uint8_t { none = 0, exit_interval = 1, exit_duration = 2, signal = 3, records = 4 };
 
 /// Catches what a user, a closed terminal or a scheduler sends (SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU) from construction to
 /// destruction: the first one asks for a stop at the next step border, where the state is saved; handlers that were there before are

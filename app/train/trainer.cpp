@@ -81,6 +81,7 @@ ExitCode Trainer::run() {
   session_.comm_counters().reset();
   comm_report_.emplace(session_.comm_counters());
   StopReason stop = StopReason::none;
+  stepping_ = true;
   try {
     while (!finished() && stop == StopReason::none) {
       one_step();
@@ -102,6 +103,7 @@ ExitCode Trainer::run() {
   report_communication();
   report_loader();
   report_guard();
+  if (!finished()) require_records();
   if (!finished()) {
     if (recipe_.checkpoint.save_interval < 0) {
       event("stop", fmt::format("{} after step {}; checkpoint.save_interval = -1: nothing is saved", to_string(stop),
@@ -118,7 +120,8 @@ ExitCode Trainer::run() {
   if (recipe_.eval.at_end) evaluate("end");
   event("end", fmt::format("all {} steps are done: {} applied, {} skipped, {} samples consumed", state_.step,
                            state_.applied_steps, state_.skipped_steps, state_.samples));
-  for (const auto& monitor : monitors_) monitor->flush();
+  tell([](Monitor& monitor) { monitor.flush(); });
+  require_records();
   return ExitCode::ok;
 }
 
@@ -175,7 +178,8 @@ void Trainer::apply_policy(const Verdict& verdict) const {
 }
 
 Trainer::Border Trainer::agree_on_border() {
-  std::array<double, 2> values = {static_cast<double>(stop_rules_.after_step(state_.step)),
+  const StopReason own = record_failure_.empty() ? stop_rules_.after_step(state_.step) : StopReason::records;
+  std::array<double, 2> values = {static_cast<double>(own),
                                   writer_->in_flight() && !writer_->written() ? 1.0 : 0.0};
   const View view = View::vector(values.data(), static_cast<std::int64_t>(values.size()), DType::f64);
   session_.world().run({Verb::all_reduce, view, view, Reduce::max, 0, 0}, session_.stream());
@@ -196,9 +200,9 @@ void Trainer::evaluate(std::string_view when) {
   const SetLoss total = total_of(losses);
   const std::array metrics = {Metric{"lm loss validation", total.mean()},
                               Metric{"bits per byte validation", total.bits_per_byte()}};
-  for (const auto& monitor : monitors_) {
-    if (auto* records = dynamic_cast<JsonlMonitor*>(monitor.get())) records->evaluation(progress(), metrics);
-  }
+  tell([&](Monitor& monitor) {
+    if (auto* records = dynamic_cast<JsonlMonitor*>(&monitor)) records->evaluation(progress(), metrics);
+  });
   event("validation", fmt::format("{:.2f} bits per byte ({}, step {})", total.bits_per_byte(), when, state_.step));
 }
 

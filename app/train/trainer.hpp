@@ -81,6 +81,11 @@ class Trainer {
   Progress progress() const;
   bool finished() const { return state_.step >= recipe_.train.train_steps; }
   void event(std::string_view kind, std::string_view text);
+  /// Tells each monitor. Once steps have begun, one that fails (a full disk) is dropped, and the run stops at the next step border with
+  /// its state saved: what was learned is worth more than the line.
+  void tell(FunctionRef<void(Monitor&)> what);
+  /// @throws AgreedError on all ranks when a monitor failed.
+  void require_records();
 
   Session& session_;
   const Recipe& recipe_;
@@ -99,6 +104,8 @@ class Trainer {
   std::optional<CommReport> comm_report_;           ///< since run()
   std::vector<Metric> metrics_;                     ///< of the step that is recorded
   StopRules stop_rules_;
+  bool stepping_ = false;       ///< there is something to lose
+  std::string record_failure_;  ///< of the first monitor that failed, on this rank
   std::chrono::steady_clock::time_point step_start_{};
   std::int64_t steps_here_ = 0;  ///< since this process started
   double seconds_here_ = 0;      ///< of those steps

@@ -123,7 +123,7 @@ void Trainer::record_step(const Verdict& verdict, std::int64_t samples, double l
   });
   const auto communication = comm_report_->since_last();
   metrics_.insert(metrics_.end(), communication.begin(), communication.end());
-  for (const auto& monitor : monitors_) monitor->metrics(progress(), metrics_);
+  tell([&](Monitor& monitor) { monitor.metrics(progress(), metrics_); });
   if (steps_here_ == 1)
     event("speed", fmt::format("the first step took {:.2f} s, caches and kernels made ready included", seconds));
   if (!verdict.finite)
@@ -157,7 +157,29 @@ Progress Trainer::progress() const {
 }
 
 void Trainer::event(std::string_view kind, std::string_view text) {
-  for (const auto& monitor : monitors_) monitor->event(progress(), kind, text);
+  tell([&](Monitor& monitor) { monitor.event(progress(), kind, text); });
+}
+
+void Trainer::tell(FunctionRef<void(Monitor&)> what) {
+  std::erase_if(monitors_, [&](const std::unique_ptr<Monitor>& monitor) {
+    try {
+      what(*monitor);
+      return false;
+    } catch (const IoError& error) {
+      if (!stepping_) throw;
+      if (record_failure_.empty()) record_failure_ = error.what();
+      return true;
+    }
+  });
+}
+
+void Trainer::require_records() {
+  phase(session_.world(), [&] {
+    if (record_failure_.empty()) return;
+    const bool saved = saved_step_ == state_.step;
+    throw IoError(fmt::format("{}; the run stopped after step {}, whose state {}; make room and run the same command again", record_failure_,
+                              state_.step, saved ? "is saved" : "is not saved (checkpoint.save_interval = -1)"));
+  });
 }
 
 }  // namespace espalier::app

@@ -167,7 +167,7 @@ void Trainer::save() {
   finish_save();
   if (guard_ && state_.step % recipe_.guard.interval != 0) check_replicas();  // else the step's own check has been
   if (!session_.data_parallel().replicas_equal()) session_.data_parallel().sync(session_.stream());
-  for (const auto& monitor : monitors_) monitor->flush();
+  tell([](Monitor& monitor) { monitor.flush(); });
   event("checkpoint", fmt::format("saving checkpoint at iteration {:7d} to {}", state_.step, recipe_.checkpoint.save));
   writer_->start(manifest(), session_.stream());
   saved_step_ = state_.step;

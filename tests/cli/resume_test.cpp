@@ -157,6 +157,33 @@ TEST_F(Resume, TwoAtATimeAreRefused) {
   EXPECT_EQ(train("").code, 0) << "the lock goes with the process";
 }
 
+// Another run.dir, the same folder of checkpoints: each would remove what the other is writing.
+TEST_F(Resume, TwoAtATimeInOneFolderOfCheckpointsAreRefused) {
+  const Outcome both = run("cd " + quoted(folder_.path().string()) + " && ( " TRAINER_EXE
+                           " train recipe.toml --set train.train_samples=100000000 --set log.interval=1000000 2>/dev/null & p=$!; "
+                           "for i in $(seq 100); do grep -q continuing run/train.log && break; sleep 0.1; done; " TRAINER_EXE
+                           " train recipe.toml --set run.dir=other --set checkpoint.save=run/checkpoints; code=$?; kill $p; wait $p; exit $code )");
+  EXPECT_EQ(both.code, 4) << both.text;
+  EXPECT_THAT(both.text, HasSubstr("run/checkpoints: another process is training in this folder; stop it, or name another folder (checkpoint.save)"));
+}
+
+// Numbers of a manifest that would lead out of its files.
+TEST_F(Resume, AManifestWithWrongRangesIsDamage) {
+  const fs::path manifest = checkpoints() / "step_4" / "manifest.json";
+  std::ostringstream whole;
+  whole << std::ifstream(manifest).rdbuf();
+  for (const auto& [was, is] : {std::pair{"\"offset\": 0,", "\"offset\": -8,"}, {"\"dim\": -1", "\"dim\": 7"}, {"\"dim\": -1", "\"dim\": 1"}}) {
+    std::string text = whole.str();
+    const auto at = text.find(was);
+    ASSERT_NE(at, std::string::npos) << was;
+    text.replace(at, std::string_view(was).size(), is);
+    std::ofstream(manifest, std::ios::trunc) << text;
+    const Outcome damaged = train("");
+    EXPECT_EQ(damaged.code, 4) << is << damaged.text;
+    EXPECT_THAT(damaged.text, AllOf(HasSubstr("a slice has"), HasSubstr("name an older one"))) << is;
+  }
+}
+
 TEST_F(Resume, APlaceThatCannotHoldCheckpointsIsNoticedBeforeStepOne) {
   folder_.write("file", "");
   const Outcome unwritable = train("--set checkpoint.save=file --set checkpoint.load=none");

@@ -150,6 +150,42 @@ TEST(FullDisk, IsToldBeforeASaveStarts) {
   }
 }
 
+// The disk of the records is full, that of the checkpoints is not: what was learned is saved, on all ranks.
+TEST(FullDisk, OfTheRecordsLosesNoStep) {
+  for (const int ranks : {1, 2}) {
+    TrainerJob job("full_log");
+    const auto disk = job.folder() / "disk";
+    std::filesystem::create_directory(disk);
+    if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=32k") != 0)
+      GTEST_SKIP() << "no right to mount a small file system";
+    job.set("log.metrics", "\"" + (disk / "metrics.jsonl").string() + "\"").set("train.train_iters", "1000").ranks(ranks);
+    const Ended ended = job.run(60);
+    ::umount2(disk.c_str(), MNT_DETACH);
+    EXPECT_EQ(ended.code, 4) << ended.output;
+    EXPECT_EQ(count_of(ended.output, "metrics.jsonl: cannot append"), 1) << ended.output;
+    EXPECT_EQ(count_of(ended.output, "whose state is saved"), 1) << ended.output;
+    std::string name;
+    std::ifstream(job.run_dir() / "checkpoints" / "latest") >> name;
+    ASSERT_TRUE(name.starts_with("step_")) << name << ended.output;
+    const int step = std::stoi(name.substr(5));
+    EXPECT_EQ(count_of(ended.output, "after step " + std::to_string(step) + ","), 1) << ended.output;
+    job.set("log.metrics", "\"" + (job.folder() / "metrics.jsonl").string() + "\"");
+    job.set("train.train_iters", std::to_string(step + 1)).expect(0);
+    EXPECT_EQ(count_of(job.log(), "continuing after step " + std::to_string(step)), 1);
+  }
+}
+
+// The first write past the limit is an error as any other, not a signal that ends the run.
+TEST(FullDisk, AFileSizeLimitIsTold) {
+  TrainerJob job("file_size");
+  const auto process = job.set("train.train_iters", "5000").start();
+  ASSERT_TRUE(job.wait_for_step(*process, 5)) << process->output();
+  const rlimit limit{4096, 4096};
+  ASSERT_EQ(::prlimit(process->pid(), RLIMIT_FSIZE, &limit, nullptr), 0);
+  const Ended ended = process->wait(30);
+  EXPECT_EQ(ended.code, 4) << ended.output;  // not 153; the words are lost here, standard error being such a file, too
+}
+
 // R05: a plugin keeps a communicator of its own until its destructor; MPI is finalised after that, on errors too.
 TEST(Communicators, OfPluginsEndBeforeMpi) {
   for (const int code : {0, 7}) {

@@ -1,3 +1,7 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
@@ -33,9 +37,19 @@ int report(ExitCode code, const std::string& message, bool agreed = false) {
   return static_cast<int>(code);
 }
 
+/// A standard stream that the caller has closed gets a file that fails as it would: the next one opened, a checkpoint or a socket of
+/// MPI, must not take its number and with it what is printed.
+void keep_standard_numbers() {
+  for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(number, F_GETFD) == -1 && errno == EBADF)
+      static_cast<void>(::open("/dev/null", number == STDOUT_FILENO ? O_RDONLY : O_WRONLY));
+  }
+}
+
 }  // namespace
 
 int run_program(int argc, const char* const* argv) {
+  keep_standard_numbers();
   // A file that may not grow (ulimit -f) is an error of a write with a path, not an end without a word.
   std::signal(SIGXFSZ, SIG_IGN);
   try {

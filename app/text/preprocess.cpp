@@ -97,7 +97,15 @@ class Preprocess {
           " has no end-of-document id; documents would run into each other: --no-end-of-document accepts that");
     }
     const std::string prefix = output_of(job_, "languages");
-    parts_.emplace(prefix + ".parts", description_of(job_, tokenizer_), tokenizer_.vocab_size());
+    for (const std::string& input : job_.inputs) {
+      for (const char* of_pair : {".bin", ".idx"}) {
+        std::error_code error;
+        if (std::filesystem::equivalent(full_path(input), prefix + of_pair, error))
+          throw ConfigError("command line: --output: " + prefix + of_pair + " is an input, which would be replaced; name another prefix");
+      }
+    }
+    description_ = description_of(job_, tokenizer_);
+    parts_.emplace(prefix + ".parts", description_, tokenizer_.vocab_size());
     if (world_.rank() == 0) make_folder_of(prefix);
   }
 
@@ -167,7 +175,24 @@ class Preprocess {
                           (kept.empty() ? "; nothing was written" : kept));
   }
 
+  /// A file that is written, cut or copied again meanwhile was read in part as it was and in part as it is.
+  void require_same_inputs() {
+    bool changed = false;
+    phase(world_, [&] { changed = queue_->repeatable() && description_of(job_, tokenizer_) != description_; });
+    std::string changes;
+    for (const std::string& text : gather_strings(world_, changed ? "changed" : "")) changes += text;
+    if (changes.empty()) return;
+    phase(world_, [&] {
+      if (world_.rank() == 0) parts_->remove();
+    });
+    throw AgreedError(ExitCode::io, fmt::format("{}{}: changed while it was read; nothing was written. Run the same command when nothing "
+                                                "writes there any more",
+                                                full_path(job_.inputs.front()),
+                                                job_.inputs.size() > 1 ? fmt::format(" or one of {} more", job_.inputs.size() - 1) : ""));
+  }
+
   void collect() {
+    require_same_inputs();
     phase(world_, [&] {
       parts_->scan();
       for (const PartInfo& info : parts_->infos(static_cast<int>(job_.inputs.size()))) {
@@ -243,6 +268,7 @@ class Preprocess {
   const Tokenizer& tokenizer_;
   const WriterMaker& make_writer_;
   Communicator& world_;
+  std::string description_;  ///< of the inputs as they were at the start, too
   std::optional<PartFolder> parts_;
   std::optional<PieceQueue> queue_;
   PreprocessReport report_;

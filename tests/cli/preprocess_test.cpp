@@ -44,6 +44,23 @@ std::vector<T> numbers(const std::string& bytes, std::size_t at, std::size_t cou
   return values;
 }
 
+// A corpus whose name is that of the output is not replaced by it.
+TEST(PreprocessCommand, AnInputIsNoOutput) {
+  const Folder folder;
+  const auto input = folder.write("a.bin", "{\"text\":\"ab\"}\n");
+  const Outcome outcome = preprocess(input, folder.file("a"), "--format jsonl");
+  EXPECT_EQ(outcome.code, 2) << outcome.text;
+  EXPECT_THAT(outcome.text, HasSubstr("a.bin is an input, which would be replaced"));
+  EXPECT_EQ(bytes_of(input), "{\"text\":\"ab\"}\n");
+}
+
+// The number of a standard stream that is closed is not given to the next file: reading there would wait for ever.
+TEST(PreprocessCommand, AClosedStandardInputIsNoInput) {
+  const Folder folder;
+  const Outcome outcome = preprocess("/dev/stdin", folder.file("a"), "--format jsonl <&-");
+  EXPECT_EQ(outcome.code, 4) << outcome.text;
+}
+
 // D09: in the files, sizes and pointers count the end-of-document id, and it ends each document.
 TEST(PreprocessCommand, SizesAndPointersIncludeTheMarker) {
   const Folder folder;

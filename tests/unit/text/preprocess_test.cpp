@@ -55,6 +55,24 @@ class EndlessTokenizer final : public Tokenizer {
   std::string fingerprint() const override { return "endless"; }
 };
 
+/// Whoever writes the corpus goes on while it is read.
+class MeddlingTokenizer final : public Tokenizer {
+ public:
+  explicit MeddlingTokenizer(std::string file) : file_(std::move(file)) {}
+  std::int64_t vocab_size() const override { return bytes_.vocab_size(); }
+  std::int32_t end_of_document() const override { return bytes_.end_of_document(); }
+  void encode(std::string_view text, std::vector<std::int32_t>& ids) const override {
+    std::filesystem::resize_file(file_, 20);
+    bytes_.encode(text, ids);
+  }
+  std::string decode(std::span<const std::int32_t> ids) const override { return bytes_.decode(ids); }
+  std::string fingerprint() const override { return bytes_.fingerprint(); }
+
+ private:
+  std::string file_;
+  ByteTokenizer bytes_;
+};
+
 struct Ran {
   AllWritten writers;
   Written writer;  // the only one
@@ -245,6 +263,22 @@ TEST(Preprocess, PartsOfAnotherJobAreRefused) {
   job.restart = true;
   EXPECT_THAT(run(job).writer.documents, ElementsAre(ElementsAre('A', kEnd)));
   EXPECT_FALSE(std::filesystem::exists(folder.file("out/data.parts")));
+}
+
+TEST(Preprocess, AnInputThatChangesWhileItIsReadIsRefused) {
+  const Folder folder;
+  const std::string input = folder.write("a.jsonl", "{\"text\":\"one\"}\n{\"text\":\"two\"}\n");
+  PreprocessJob job;
+  job.inputs = {input};
+  job.output = folder.file("a");
+  try {
+    run(job, MeddlingTokenizer(input));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::io);
+    EXPECT_THAT(error.what(), HasSubstr(input + ": changed while it was read; nothing was written"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder.file("a.parts")));
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <optional>
 #include <span>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
@@ -96,6 +98,11 @@ int answer(Communicator& world, const Args& args) {
   std::vector<Answered> files;
   std::ofstream details;  // opened before the work is done
   phase(world, [&] {
+    for (const std::string& file : args.strings("--choices")) {
+      std::error_code error;
+      if (args.has("--details") && std::filesystem::equivalent(file, args.string("--details"), error))
+        throw ConfigError("command line: --details: " + file + " holds the questions, which would be replaced; name another file");
+    }
     if (args.has("--details") && world.rank() == 0) {
       details.open(args.string("--details"));
       if (!details) throw IoError(args.string("--details"), "cannot be written", errno);
@@ -165,6 +172,8 @@ int evaluate(Communicator& world, const Args& args) {
     print_line("all, by bytes", total);
     fmt::print("validation: {:.2f} bits per byte ({})\n", total.bits_per_byte(), model.origin());
   }
+  if (!std::isfinite(total.mean()))
+    throw AgreedError(ExitCode::numerics, "eval: the loss is not finite; the weights of " + model.origin() + " are damaged");
   return 0;
 }
 

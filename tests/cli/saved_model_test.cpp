@@ -197,6 +197,8 @@ TEST_F(SavedModelCommands, MistakesAreNamed) {
   refused("eval --checkpoint run --choices q.jsonl --data train.jsonl", 2, "--choices: not together with --data");
   refused("eval --checkpoint run --details x", 2, "--details: is for --choices");
   folder_->write("one.jsonl", "{\"context\":\"a\",\"choices\":[\"b\"],\"gold\":0}\n");
+  refused("eval --checkpoint run --choices one.jsonl --details ./one.jsonl", 2, "--details: one.jsonl holds the questions");
+  EXPECT_GT(std::filesystem::file_size(folder_->file("one.jsonl")), 0u);
   refused("eval --checkpoint run --choices one.jsonl --details none/x", 4, "none/x: cannot be written: No such file");
   // A full disk is no bug of the program, whoever of it finds out.
   for (const char* command : {"eval --checkpoint run --data train.jsonl", "generate --checkpoint run --prompt a"}) {

@@ -72,8 +72,8 @@ void fill_grid(Tables& tables, int world, bool add_plugins, Recipe& recipe) {
       grid = Grid{};
     }
   } else if (world % model_ranks != 0) {
-    tables.complain("parallel.tensor.size", fmt::format("world {} is not a multiple of tensor {} × pipeline {}", world,
-                                                        grid.tensor, grid.pipeline));
+    const char* const key = world % grid.tensor == 0 ? "parallel.pipeline.size" : "parallel.tensor.size";
+    tables.complain(key, fmt::format("world {} is not a multiple of tensor {} × pipeline {}", world, grid.tensor, grid.pipeline));
   } else {
     grid.data = static_cast<int>(world / model_ranks);
     if (data > 0 && data != grid.data) {

@@ -103,7 +103,7 @@ void Graphs::send() {
   if (segment.pieces < limits_.fewest) return run_directly(segment);
   segment.hash = limits_.hash(segment.bytes, segment.count) | 1;  // 0: nothing is remembered there
   Graph* graph = find(segment);
-  if (graph == nullptr && seen(segment.hash) && make_room()) graph = capture(segment);
+  if (graph == nullptr && seen(segment.hash) && make_room(segment.pieces)) graph = capture(segment);
   if (graph == nullptr) return run_directly(segment);
   launch(*graph);
 }
@@ -145,17 +145,19 @@ bool Graphs::seen(std::uint64_t hash) {
 }
 
 /// A graph that is used in every step must not go for another that is: they would be made anew for ever.
-bool Graphs::make_room() {
-  if (graphs_.size() < limits_.most) return true;
-  const auto oldest = std::min_element(graphs_.begin(), graphs_.end(), [](const auto& a, const auto& b) {
-    return a.second->last_used < b.second->last_used;
-  });
-  if (oldest == graphs_.end() || clock_ - oldest->second->last_used < limits_.idle) return false;
-  check(cudaStreamSynchronize(stream_), "waiting for a CUDA graph that makes room");
-  graph_bytes_ -= oldest->second->device_bytes;
-  graph_pieces_ -= oldest->second->pieces;
-  graphs_.erase(oldest);
-  counts_.dropped += 1;
+bool Graphs::make_room(std::size_t pieces) {
+  if (pieces > limits_.most_pieces) return false;
+  while (graphs_.size() >= limits_.most || graph_pieces_ + pieces > limits_.most_pieces) {
+    const auto oldest = std::min_element(graphs_.begin(), graphs_.end(), [](const auto& a, const auto& b) {
+      return a.second->last_used < b.second->last_used;
+    });
+    if (oldest == graphs_.end() || clock_ - oldest->second->last_used < limits_.idle) return false;
+    check(cudaStreamSynchronize(stream_), "waiting for a CUDA graph that makes room");
+    graph_bytes_ -= oldest->second->device_bytes;
+    graph_pieces_ -= oldest->second->pieces;
+    graphs_.erase(oldest);
+    counts_.dropped += 1;
+  }
   return true;
 }
 

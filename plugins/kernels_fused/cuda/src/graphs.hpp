@@ -33,6 +33,7 @@ class Graphs final : public Recorder {
     std::size_t bytes = std::size_t{1} << 20;  ///< of a segment; a longer one is cut there
     std::size_t fewest = 4;                    ///< pieces that are worth a graph
     std::size_t most = 512;                    ///< graphs at a time
+    std::size_t most_pieces = 65536;           ///< pieces in all of them: what bounds their memory
     std::uint64_t idle = 8192;                 ///< segments after which an unused graph may make room for another
     Hash hash = nullptr;                       ///< null: our own
   };
@@ -77,7 +78,7 @@ class Graphs final : public Recorder {
   Graph* find(const Segment& segment) const;
   /// Whether a segment was sent before, as far as is remembered; remembers it.
   bool seen(std::uint64_t hash);
-  bool make_room();
+  bool make_room(std::size_t pieces);
   Graph* capture(const Segment& segment);
   void launch(Graph& graph);
   void say();

@@ -152,22 +152,25 @@ TEST_F(GraphsTest, ALongSegmentIsCut) {
 }
 
 TEST_F(GraphsTest, UnusedGraphsMakeRoomAndUsedOnesDoNot) {
-  Graphs::Limits limits;
-  limits.most = 2;
-  limits.idle = 10;
-  Graphs graphs(handle(compute()), {}, limits);
-  const auto use = [&](float which, int times) {
-    for (int i = 0; i < times; ++i) segment(graphs, {which, 1, 1, 1});
-  };
-  use(0.5f, 2);
-  use(0.25f, 2);
-  use(0.125f, 3);
-  EXPECT_EQ(graphs.counts().captured, 2u) << "two graphs in use went for a third";
-  use(0.25f, 10);
-  use(0.125f, 1);  // the first has not been used for long
-  EXPECT_EQ(graphs.counts().captured, 3u);
-  EXPECT_EQ(graphs.counts().dropped, 1u);
-  EXPECT_EQ(graphs.size(), 2u);
+  Graphs::Limits number, size;
+  number.most = 2;
+  size.most_pieces = 11;
+  for (Graphs::Limits limits : {number, size}) {  // room for two of four pieces each
+    limits.idle = 10;
+    Graphs graphs(handle(compute()), {}, limits);
+    const auto use = [&](float which, int times) {
+      for (int i = 0; i < times; ++i) segment(graphs, {which, 1, 1, 1});
+    };
+    use(0.5f, 2);
+    use(0.25f, 2);
+    use(0.125f, 3);
+    EXPECT_EQ(graphs.counts().captured, 2u) << "two graphs in use went for a third";
+    use(0.25f, 10);
+    use(0.125f, 1);  // the first has not been used for long
+    EXPECT_EQ(graphs.counts().captured, 3u);
+    EXPECT_EQ(graphs.counts().dropped, 1u);
+    EXPECT_EQ(graphs.size(), 2u);
+  }
 }
 
 TEST_F(GraphsTest, AFailingLaunchIsNamedAndSpoilsNothingElse) {

@@ -22,6 +22,7 @@ std::unique_ptr<PluginHost> make_plugin_host(const std::string& recipe_file,
                                              const std::vector<std::string>& search_path) {
   namespace fs = std::filesystem;
   std::vector<fs::path> folders;
+  folders.reserve(search_path.size());
   for (const std::string& folder : search_path) folders.push_back(fs::absolute(folder));
   const fs::path beside = recipe_file.empty() ? fs::path() : fs::absolute(recipe_file).parent_path();
   return std::make_unique<PluginHost>(plugin_search_path(beside, folders, installed_plugin_dir()));

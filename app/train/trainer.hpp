@@ -49,6 +49,8 @@ class Trainer {
 
   void bind();
   void start_or_resume();
+  /// @throws AgreedError unless all ranks found the same.
+  void require_same_start(const std::string& found) const;
   void initialise_weights();
   void load(const std::filesystem::path& folder, const std::string& note);
   void start_from(const std::filesystem::path& folder);

@@ -21,7 +21,19 @@ LoadOptimizer parse_policy(const std::string& text) {
   return text == "skip" ? LoadOptimizer::skip : LoadOptimizer::strict;
 }
 
+constexpr const char* kSharedFolder = "; checkpoint.save must be one folder for all ranks: a shared file system, the same working directory";
+
 }  // namespace
+
+void Trainer::require_same_start(const std::string& found) const {
+  alike([&] {
+    const std::vector<std::string> all = gather_strings(session_.world(), found);
+    const auto other = std::ranges::find_if(all, [&](const std::string& one) { return one != all.front(); });
+    if (other == all.end()) return;
+    throw IoError(fmt::format("{}: rank 0 finds {} to start from, rank {} {}{}", recipe_.checkpoint.save, all.front(), other - all.begin(),
+                              *other, kSharedFolder));
+  });
+}
 
 void Trainer::start_or_resume() {
   const CheckpointStore store(recipe_.checkpoint.save);
@@ -38,6 +50,7 @@ void Trainer::start_or_resume() {
       found = find_checkpoint(checkpoint.load);
     }
   });
+  require_same_start(found ? found->path.filename().string() : weights.empty() ? "no checkpoint" : weights.string());
   if (found) {
     load(found->path, found->note);
   } else if (!weights.empty()) {
@@ -57,6 +70,12 @@ void Trainer::start_or_resume() {
       if (session_.world().rank() != 0) return;
       store.require_room(writer_->world_bytes());
       warn_of_later_steps(store);
+    });
+    // Each rank writes its own file there.
+    phase(session_.world(), [&] {
+      if (!std::filesystem::is_directory(checkpoint.save))
+        throw IoError(std::filesystem::absolute(checkpoint.save).string() + ": rank 0 has made the folder of checkpoints, but it is not seen here" +
+                      kSharedFolder);
     });
   }
   report_start();

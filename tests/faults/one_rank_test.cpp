@@ -123,6 +123,30 @@ TEST(OneRank, CannotWriteItsPartOfACheckpoint) {
   }
 }
 
+// A folder of checkpoints on each host's own disk: noticed before the first step, and before anything is loaded.
+TEST(OneRank, SeesNoCheckpoints) {
+  TrainerJob job("one_apart");
+  const auto apart = job.folder() / "apart";
+  std::filesystem::create_directory(apart);
+  job.set("run.dir", "\"run\"").set("train.train_iters", "3").ranks(2);
+  const std::string inside = "cd \"$2\"; exec \"$0\" train \"$1\"";
+  const auto in = [&](const std::filesystem::path& folder) {
+    return std::vector<std::string>{"bash", "-c", inside, TRAINER_EXE, job.recipe().string(), folder.string()};
+  };
+  job.rank_commands({in(job.folder()), in(apart)});
+  const Ended fresh = job.run(30);
+  EXPECT_EQ(fresh.code, 4) << fresh.output;
+  EXPECT_EQ(count_of(fresh.output, "apart/run/checkpoints: rank 0 has made the folder of checkpoints, but it is not seen here"), 1) << fresh.output;
+  EXPECT_TRUE(job.steps().empty());
+
+  job.rank_commands({in(job.folder()), in(job.folder())}).expect(0);
+  job.set("train.train_iters", "6").rank_commands({in(job.folder()), in(apart)});
+  const Ended resumed = job.run(30);
+  EXPECT_FALSE(resumed.timed_out) << resumed.output;
+  EXPECT_EQ(resumed.code, 4) << resumed.output;
+  EXPECT_EQ(count_of(resumed.output, "rank 0 finds step_3 to start from, rank 1 no checkpoint"), 1) << resumed.output;
+}
+
 // C18: a disk that fills up. The save that does not fit is refused before it starts, by all ranks, with path, bytes
 // needed and errno; what was saved before stays.
 TEST(FullDisk, IsToldBeforeASaveStarts) {

@@ -115,6 +115,9 @@ void fill_rest(Tables& tables, Recipe& recipe) {
                   tables.number("debug.collective_timeout")};
 
   warn_of_no_effect(tables, recipe);
+  for (const std::string& folder : recipe.plugin_search_path) {
+    if (folder.empty()) tables.complain("plugins.search_path", "expected folders, found \"\"");
+  }
   for (const char* key :
        {"run.dir", "checkpoint.save", "checkpoint.load", "checkpoint.load_model", "log.file", "log.metrics"}) {
     if (tables.given(key) && tables.string(key).empty()) tables.complain(key, "expected a path, found \"\"");

@@ -23,7 +23,9 @@ std::unique_ptr<PluginHost> make_plugin_host(const std::string& recipe_file,
   namespace fs = std::filesystem;
   std::vector<fs::path> folders;
   folders.reserve(search_path.size());
-  for (const std::string& folder : search_path) folders.push_back(fs::absolute(folder));
+  for (const std::string& folder : search_path) {
+    if (!folder.empty()) folders.push_back(fs::absolute(folder));  // what is empty is complained of with the rest
+  }
   const fs::path beside = recipe_file.empty() ? fs::path() : fs::absolute(recipe_file).parent_path();
   return std::make_unique<PluginHost>(plugin_search_path(beside, folders, installed_plugin_dir()));
 }

@@ -1,6 +1,7 @@
 // Every check of the handshake fails once, with its own message.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <xmmintrin.h>
 
 #include <cstdlib>
@@ -91,6 +92,8 @@ TEST(Handshake, AFolderIsNoPlugin) {
   fs::create_directory(folder.path() / "libsdk_file.so");
   PluginHost host({folder.path()});
   EXPECT_THAT(message_of([&] { host.load("sdk_file"); }), HasSubstr("is a folder, not a plugin"));
+  ASSERT_EQ(::mkfifo((folder.path() / "libsdk_pipe.so").c_str(), 0600), 0);
+  EXPECT_THAT(message_of([&] { host.load("sdk_pipe"); }), HasSubstr("is no regular file"));
 }
 
 TEST(Handshake, TextIsNoPlugin) {

@@ -64,6 +64,7 @@ class ElfFile {
     const auto status = std::filesystem::status(path, error);
     if (!std::filesystem::exists(status)) throw PluginError("no such file");
     if (std::filesystem::is_directory(status)) throw PluginError("is a folder, not a plugin");
+    if (!std::filesystem::is_regular_file(status)) throw PluginError("is no regular file");  // a pipe would wait for a writer
     file_.open(path, std::ios::binary);
     // NOLINTNEXTLINE(concurrency-mt-unsafe): glibc's text of an unknown number lies in memory of the calling thread
     if (!file_) throw PluginError("cannot be read: " + std::string(std::strerror(errno)));

@@ -55,6 +55,10 @@ TEST_F(RecipeTest, ControlCharactersAreRefused) {
   EXPECT_THAT(refusal(small("[tokenizer]\nplugin = \"a\\u001b[1mb\"\n")), HasSubstr("tokenizer.plugin: a control character"));
 }
 
+TEST_F(RecipeTest, AnEmptySearchPathIsNamed) {
+  EXPECT_THAT(refusal(small("[plugins]\nsearch_path = [\"\"]\n")), HasSubstr("plugins.search_path: expected folders, found \"\""));
+}
+
 TEST_F(RecipeTest, TextAndObjectsNeedFilesOfTheirOwn) {
   EXPECT_THAT(refusal(small("[log]\nfile = \"a/x\"\nmetrics = \"a/./x\"\n")), HasSubstr("log.metrics: \"a/./x\" is log.file, too"));
 }

@@ -215,6 +215,31 @@ TEST_F(Plans, WithoutMemoryForOperandsNothingIsTimed) {
             std::vector<std::string>{"algorithms of 3 matrix products: the first that cuBLASLt's heuristic names"});
 }
 
+TEST_F(Plans, RealOperandsMeetWhatWasAnnounced) {
+  const auto cuda = backend();
+  MatrixKernels& kernels = *cuda->kernels().matrix;
+  Stream& stream = cuda->device().lane(Lane::compute);
+  const Matmul announced[] = {weight_gradient(32, 256)};
+  cuda->prepare({0, announced, nullptr});
+  Operand grad(*cuda, DType::bf16, 32, 256), odd(*cuda, DType::bf16, 32, 256, {1, 0}), src(*cuda, DType::bf16, 32, 64);
+  Operand dst(*cuda, DType::f32, 256, 64), sum(*cuda, DType::f32, 1, 256), odd_sum(*cuda, DType::f32, 1, 256, {1, 0});
+  Matmul args = weight_gradient(32, 256);
+  args.b = src;
+  args.dst = dst;
+  const auto run = [&](const View& a, const View& to, bool adds) {
+    args.a = a;
+    args.sum_a = to;
+    args.accumulate = args.add_sum = adds;
+    kernels.matmul(args, stream);
+    return cuda->gemm().plans();
+  };
+  EXPECT_EQ(run(grad, sum, true), 1u);
+  EXPECT_EQ(run(grad, sum, false), 1u) << "a first micro-batch overwrites";
+  EXPECT_EQ(run(grad, odd_sum, true), 1u) << "bias gradients may lie anywhere";
+  EXPECT_EQ(run(odd, sum, true), 2u) << "less aligned than announced";
+  cuda->device().wait(stream);
+}
+
 /// Decoding meets a shape for each number of keys.
 TEST(CudaGemm, KeepsAsManyPlansAsItMay) {
   CudaDevice device(-1);

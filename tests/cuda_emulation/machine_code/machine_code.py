@@ -30,14 +30,14 @@ NARROW = (
     (r"(exp_sum|row_max)_kernel<", "w", "writes one number a row"),
     (r"accumulate_kernel$|loss_kernel$", "rw", "one number a row"),
     (r"random_kernel<", "rw", "runs once, at the start"),
-    (r"store_key_gradient_kernel<", "rw", "rows of one head, wherever they start"),
+    (r"store_key_gradient_kernel<.*, false>", "rw", "rows of one head, wherever they start"),
     (r"squares_kernel<true>", "w", "writes one sum a block"),
     (r"squares_kernel<false>|flat_kernel<.*, false>", "rw", "the variant for operands that are not aligned"),
     (r"nothing$", "rw", "is only looked up"),
     (r"verdict_kernel$|add_partial_kernel$", "rw", "a few numbers in all"),
 )
 # Kernels that read or write FP32 beside a 16-bit type, without saying so in their name. A pack is 16 bytes of the wider one.
-MIXED = r"gradient_kernel<|softmax_(forward|backward)_kernel<"
+MIXED = r"(store_key_)?gradient_kernel<|softmax_(forward|backward)_kernel<"
 
 
 def disassembler(folder):

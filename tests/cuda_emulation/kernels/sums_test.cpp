@@ -84,7 +84,7 @@ TEST_P(SumsSchedules, ColumnsOfManyRows) {  // several blocks of rows, the last 
 
 TEST_P(SumsSchedules, PiecesOfRanks) {
   for_shapes([&](std::int64_t, std::int64_t cols, Placement placement) {
-    for (const int size : {2, 3}) {
+    for (const int size : {2, 3, 6}) {
       for (int rank = 0; rank < size; ++rank) {
         for (const Reduce how : {Reduce::sum_rank_order, Reduce::max}) {
           expect_reference([&](Backend& backend) { return joined(backend, cols, placement, size, rank, how); },

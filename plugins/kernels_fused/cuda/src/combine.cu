@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr std::int64_t kBlocks = 1024;
+constexpr int kAhead = 4;  ///< ranks whose chunks are loaded before the first is joined
 
 template <class T>
 inline constexpr bool kNarrow = std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, __half>;
@@ -82,13 +83,23 @@ __global__ void __launch_bounds__(kThreads)
        at += step) {
     const std::int64_t left = elements - at;
     Wide<T> sum[kElements] = {};
-    for (int r = 0; r < size; ++r) {
-      const T* const piece = r == rank ? own : others + (r < rank ? r : r - 1) * elements;
-      Chunk<T> chunk{};
-      chunk.load(piece + at, left, aligned);
+    for (int first = 0; first < size; first += kAhead) {
+      Chunk<T> chunks[kAhead] = {};
 #pragma unroll
-      for (int i = 0; i < kElements; ++i) {
-        sum[i] = r == 0 ? widen<T>(chunk.v[i]) : join<T, kMax>(sum[i], widen<T>(chunk.v[i]));
+      for (int k = 0; k < kAhead; ++k) {
+        const int r = first + k;
+        if (r >= size) break;
+        const T* const piece = r == rank ? own : others + (r < rank ? r : r - 1) * elements;
+        chunks[k].load(piece + at, left, aligned);
+      }
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) {
+        if (first + k >= size) break;
+#pragma unroll
+        for (int i = 0; i < kElements; ++i) {
+          const Wide<T> x = widen<T>(chunks[k].v[i]);
+          sum[i] = first + k == 0 ? x : join<T, kMax>(sum[i], x);
+        }
       }
     }
     Chunk<T> result{};

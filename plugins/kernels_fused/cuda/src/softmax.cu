@@ -225,8 +225,8 @@ __global__ void __launch_bounds__(kThreads<kWidth>)
 /// Where store_key_gradient writes.
 struct KeyGradient {
   std::int64_t batch_stride, position_stride, head_stride;
-  std::int64_t first_item;
-  std::uint32_t heads, filled;  ///< positions that have a gradient
+  std::uint32_t first_item, heads;
+  std::uint32_t filled;  ///< positions that have a gradient
 };
 
 /// One thread takes four neighbouring channels. A block is of one item, `blocks` of them one item's.
@@ -239,9 +239,9 @@ __global__ void __launch_bounds__(kFlatThreads)
   const std::uint32_t group = blockIdx.x % blocks * kFlatThreads + threadIdx.x;
   if (group >= in_item) return;
   const std::uint32_t position = group / in_row, channel = group % in_row * 4;
-  const std::int64_t at = shape.first_item + item;
-  const std::int64_t rows = in_item / in_row;
-  const float* const source = from + (item * rows + position) * head_dim + channel;
+  const std::uint32_t at = shape.first_item + item;
+  const std::uint32_t rows = in_item / in_row;
+  const float* const source = from + (std::int64_t{item} * rows + position) * head_dim + channel;
   T* const target = to + at / shape.heads * shape.batch_stride + position * shape.position_stride +
                     at % shape.heads * shape.head_stride + channel;
   const bool filled = position < shape.filled;
@@ -300,12 +300,12 @@ void store_key_gradient(const Attention& shape, std::int64_t first_item, std::in
   const std::int64_t in_row = (shape.head_dim + 3) / 4, in_item = shape.keys * in_row;
   const std::int64_t blocks = (in_item + kFlatThreads - 1) / kFlatThreads;
   constexpr std::int64_t kMost = std::int64_t{1} << 31;
-  ESPALIER_ASSERT(in_item + kFlatThreads < kMost && items * blocks < kMost && shape.heads < kMost);
+  ESPALIER_ASSERT(in_item + kFlatThreads < kMost && items * blocks < kMost && first_item + items < kMost);
   const dim3 grid(static_cast<unsigned>(items * blocks));
   const KeyGradient places{to.batch_stride,
                            to.position_stride,
                            to.head_stride,
-                           first_item,
+                           static_cast<std::uint32_t>(first_item),
                            static_cast<std::uint32_t>(shape.heads),
                            static_cast<std::uint32_t>(filled)};
   with_element(shape.dtype, [&](auto type) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <fstream>
@@ -24,23 +25,45 @@ constexpr double kHalf = 3e-3;
 /// The shipped recipe, in a job's folder.
 constexpr const char* kQuickstart = "quickstart.toml";
 
-/// What scripts/quickstart.sh makes of its corpus, of two small texts: in `folder`/{words,code}.{bin,idx}.
-inline void make_tokens(const std::filesystem::path& folder) {
-  const auto make = [&](const std::string& set, const std::string& from) {
-    std::ifstream text(ESPALIER_SOURCE_DIR "/" + from);
-    std::ofstream lines(folder / (set + ".jsonl"));
-    for (std::string line; std::getline(text, line);) {
-      if (!line.empty()) lines << Json{{"text", line}}.dump() << "\n";
+/// What scripts/quickstart.sh makes of its corpus, of two small texts: words.{bin,idx} and code.{bin,idx} in a folder
+/// that goes with the program.
+class Tokens {
+ public:
+  Tokens() : folder_(std::filesystem::temp_directory_path() / ("espalier_tokens_" + std::to_string(::getpid()))) {
+    std::filesystem::create_directories(folder_);
+    make("words", "LICENSE");
+    make("code", "scripts/quickstart.sh");
+  }
+  ~Tokens() {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+  Tokens(const Tokens&) = delete;
+  Tokens& operator=(const Tokens&) = delete;
+
+  /// Made when first asked for.
+  static std::string prefix(const std::string& set) {
+    static const Tokens tokens;
+    return (tokens.folder_ / set).string();
+  }
+
+ private:
+  void make(const std::string& set, const std::string& from) const {
+    const std::string prefix = (folder_ / set).string();
+    {
+      std::ifstream text(ESPALIER_SOURCE_DIR "/" + from);
+      std::ofstream lines(prefix + ".jsonl");
+      for (std::string line; std::getline(text, line);) {
+        if (!line.empty()) lines << Json{{"text", line}}.dump() << "\n";
+      }
     }
-    lines.close();
-    const Ended ended = run_command({TRAINER_EXE, "preprocess", "--input", (folder / (set + ".jsonl")).string(),
-                                     "--output", (folder / set).string()},
-                                    {}, folder / "preprocess.txt", 60);
+    const Ended ended = run_command({TRAINER_EXE, "preprocess", "--input", prefix + ".jsonl", "--output", prefix}, {},
+                                    folder_ / "preprocess.txt", 60);
     if (ended.code != 0) throw std::runtime_error(ended.output);
-  };
-  make("words", "LICENSE");
-  make("code", "scripts/quickstart.sh");
-}
+  }
+
+  std::filesystem::path folder_;
+};
 
 /// configs/quickstart.toml, smaller and shorter: two layers of its twelve heads, evaluated before the first step and
 /// after the last.
@@ -48,9 +71,8 @@ inline void make_tokens(const std::filesystem::path& folder) {
 inline TrainerJob quickstart_job(const std::string& name, int steps, const Change& change) {
   TrainerJob job(name, kQuickstart);
   std::filesystem::copy_file(ESPALIER_SOURCE_DIR "/configs/quickstart.toml", job.folder() / kQuickstart);
-  make_tokens(job.folder());
-  const std::string words = "path = \"" + (job.folder() / "words").string() + "\"";
-  const std::string code = "path = \"" + (job.folder() / "code").string() + "\"";
+  const std::string words = "path = \"" + Tokens::prefix("words") + "\"";
+  const std::string code = "path = \"" + Tokens::prefix("code") + "\"";
   job.set("plugins.search_path", "[\"" EMULATED_DIR "\", \"" LION_DIR "\", \"" ESPALIER_PLUGIN_DIR "\"]")
       .set("model.layers", "2")
       .set("model.hidden", "48")

@@ -143,14 +143,14 @@ void run_numerics(Session& session, const NumericsBatch& batch, const std::files
     file.emplace(out, tensors);
   });
   SafetensorsWriter* writer = file ? &*file : nullptr;
-  sum_over_world(collect.table(), session.backend(), world);
+  sum_over_world(collect.table(), session.backend(), session.device_world());
   write_tensor(writer, collect.table());
   const auto loss = static_cast<float>(verdict.loss_sum / static_cast<double>(verdict.tokens));
   write_tensor(writer, std::span(&loss, 1));
   const std::vector<StatePiece> pieces = session.data_parallel().state();
   for (const Parameter& parameter : session.parameters().all()) {
     write_tensor(writer, gather_logical(parameter, GradientProbe::kState, pieces, executor.parameters(),
-                                        session.backend(), world));
+                                        session.backend(), session.device_world()));
   }
   phase(world, [&] {
     if (writer != nullptr) writer->finish();

@@ -62,5 +62,24 @@ TEST_F(RemoteCommands, Eval) {
   expect_same({"eval", "--checkpoint", checkpoint(), "--choices", questions.string()});
 }
 
+/// Logits, loss and gradients, written down and compared with PyTorch's: to the digit.
+TEST_F(RemoteCommands, Numerics) {
+  const std::string model = ESPALIER_FIXTURES_DIR "/model/tiny_b";
+  const auto table = [&](const std::string& backend, int ranks) {
+    const std::string text =
+        output({"numerics", "--model", model + "/hf", "--batch", model + "/fwd_bwd.safetensors", "--recipe",
+                job_.recipe().string(), "--set", "parallel.data.plugin=parallel_zero", "--out",
+                (job_.folder() / "out.safetensors").string(), "--compare", model + "/fwd_bwd.safetensors"},
+               backend, ranks);
+    const auto begin = text.find("\ngrad.");
+    return begin == std::string::npos ? text : text.substr(begin);
+  };
+  for (const int ranks : {1, 2}) {
+    const std::string expected = table("reference", ranks);
+    EXPECT_GT(count_of(expected, "\ngrad.h."), 10) << expected;
+    EXPECT_EQ(table("remote", ranks), expected) << ranks << " ranks";
+  }
+}
+
 }  // namespace
 }  // namespace espalier::testing_support

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -35,6 +36,19 @@ class Saboteur final : public Monitor {
   std::vector<std::string>& events_;
 };
 
+std::string from(const char* variable, const std::string& otherwise) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? otherwise : text;
+}
+
+std::vector<std::byte> bytes_of(app::Session& session, const View& view) {
+  std::vector<std::byte> bytes(view.bytes());
+  Device& device = session.backend().device();
+  device.copy(view, View::matrix(bytes.data(), view.rows, view.cols, view.dtype), session.stream());
+  device.wait(session.stream());
+  return bytes;
+}
+
 }  // namespace
 
 std::string GuardedEnd::events_of(const std::string& kind) const {
@@ -51,12 +65,13 @@ GuardedRun::GuardedRun(Communicator& world, const std::string& name)
       folder_(testing::TempDir() + "guard_" + gather_strings(world, std::to_string(::getpid())).front() + "_" + name) {
   remove_folder();
   tables_["run"]["dir"] = "\"" + folder_ + "\"";
-  tables_["plugins"]["search_path"] = "[\"" ESPALIER_PLUGIN_DIR "\"]";
+  const std::string first = from("ESPALIER_TEST_PLUGINS", ESPALIER_PLUGIN_DIR);
+  tables_["plugins"]["search_path"] = "[\"" + first + "\", \"" ESPALIER_PLUGIN_DIR "\"]";
   tables_["model"] = {{"layers", "2"}, {"hidden", "32"}, {"heads", "4"}, {"vocab_size", "259"}, {"seq_length", "24"}};
   tables_["train"] = {{"train_iters", "8"}, {"global_batch_size", "8"},         {"micro_batch_size", "2"},
                       {"lr", "1e-2"},       {"lr_decay_style", "\"constant\""}, {"threads", "1"}};
   tables_["optimizer"]["plugin"] = "\"optim_bf16\"";
-  tables_["backend"]["plugin"] = "\"kernels_fused\"";
+  tables_["backend"]["plugin"] = "\"" + from("ESPALIER_TEST_PROVIDER", "kernels_fused") + "\"";
   tables_["data"]["plugin"] = "\"synthetic\"";
   tables_["parallel.data"]["plugin"] = "\"parallel_zero\"";
   tables_["parallel.data"]["overlap"] = "false";  // damage done between steps must not be gathered away
@@ -111,8 +126,9 @@ GuardedEnd GuardedRun::run() {
         piece.parameter < 0
             ? "model"
             : std::string(session.executor().parameters()[static_cast<std::size_t>(piece.parameter)].parameter.name);
+    const std::vector<std::byte> bytes = bytes_of(session, piece.data);
     end.state[name + " " + std::string(piece.state) + " " + std::to_string(piece.begin)] =
-        std::string(static_cast<const char*>(piece.data.data), piece.data.bytes());
+        std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
   return end;
 }
@@ -120,8 +136,12 @@ GuardedEnd GuardedRun::run() {
 void flip(app::Session& session, const std::string& parameter, const std::string& state) {
   const auto parameters = session.executor().parameters();
   // The mantissa's upper bit: a difference in the last one may be gone again after the next rounding.
-  const auto flip_first = [](const View& view) {
-    static_cast<unsigned char*>(view.data)[size_of(view.dtype) - 2] ^= 0x40u;
+  const auto flip_first = [&](const View& view) {
+    std::vector<std::byte> bytes = bytes_of(session, view);
+    bytes[size_of(view.dtype) - 2] ^= std::byte{0x40};
+    Device& device = session.backend().device();
+    device.copy(View::matrix(bytes.data(), view.rows, view.cols, view.dtype), view, session.stream());
+    device.wait(session.stream());
   };
   const auto name_of = [&](int p) { return parameters[static_cast<std::size_t>(p)].parameter.name; };
   if (state == "working weights") {

@@ -27,7 +27,7 @@ struct GuardedEnd {
 class GuardedRun {
  public:
   /// BLOOM of 2 layers and hidden 32 on synthetic text, kernels_fused and optim_bf16, guard.interval = 1, in a folder
-  /// of its own that is emptied.
+  /// of its own that is emptied. ESPALIER_TEST_PROVIDER names another backend, ESPALIER_TEST_PLUGINS where it lies.
   GuardedRun(Communicator& world, const std::string& name);
   ~GuardedRun();
   GuardedRun(GuardedRun&&) = default;

@@ -16,6 +16,7 @@ void sum_over_world(std::span<float> values, Backend& backend, Communicator& wor
   const View buffer = View::vector(memory.data(), n, DType::f32);
   device.copy(host, buffer, stream);
   world.finish(world.start_all_reduce(buffer, Reduce::sum_rank_order, stream), stream);
+  device.wait(stream);  // until here the host's values are the source of a copy
   device.copy(buffer, host, stream);
   device.wait(stream);
 }

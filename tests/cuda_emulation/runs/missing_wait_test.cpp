@@ -8,7 +8,7 @@ constexpr int kSteps = 3;
 
 TrainerJob two_ranks(const std::string& name) {
   TrainerJob job = quickstart_job(name, kSteps, [](TrainerJob& of) {
-    of.ranks(2, 2).set("model.hidden", "32").set("model.seq_length", "12").set("train.micro_batch_size", "1");
+    of.ranks(2, 2).set("model.hidden", "24").set("model.seq_length", "12").set("train.micro_batch_size", "1");
   });
   on_cuda(job, 1).environment("ESPALIER_FAKE_CUDA_DEVICES=2");
   return job;

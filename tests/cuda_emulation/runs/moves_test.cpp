@@ -62,7 +62,7 @@ TEST(EmulatedCudaMoves, AGpuIsNotNeededToUseWhatItTrained) {
 
 TEST(EmulatedCudaMoves, AFamilyOfTheOtherDeviceIsRefused) {
   const auto refusal = [](const char* device, const char* provider) {
-    TrainerJob job = quickstart_job("cuda_moves_family", 1, twelve_heads);
+    TrainerJob job = quickstart_job("cuda_moves_family", 2, twelve_heads);
     return job.set("backend.device", device)
         .set("backend.overrides", std::string("{norm = \"") + provider + "\"}")
         .expect(2)

@@ -12,13 +12,7 @@
 namespace {
 
 class FakeCapture : public ::testing::Test {
- protected:
-  FakeCapture() {
-    for (cudaStream_t& stream : streams_) {
-      EXPECT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-    }
-    EXPECT_EQ(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), cudaSuccess);
-  }
+ public:
   ~FakeCapture() override {
     cudaGraph_t graph = nullptr;
     if (cudaStreamEndCapture(streams_[0], &graph) == cudaSuccess) cudaGraphDestroy(graph);
@@ -26,6 +20,14 @@ class FakeCapture : public ::testing::Test {
     cudaEventDestroy(event_);
     fake::forget_error();
     cudaGetLastError();
+  }
+
+ protected:
+  FakeCapture() {
+    for (cudaStream_t& stream : streams_) {
+      EXPECT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+    }
+    EXPECT_EQ(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), cudaSuccess);
   }
 
   void append(int stream, char letter) {

@@ -49,12 +49,14 @@ std::string error_of(const std::function<void()>& body) {
 }
 
 class GraphsTest : public ::testing::Test {
- protected:
-  GraphsTest() : device_(0), memory_(device_.reserve(kCount * sizeof(float), "test")) {}
+ public:
   ~GraphsTest() override {
     device_.wait(compute());
     fake::forget_error();
   }
+
+ protected:
+  GraphsTest() : device_(0), memory_(device_.reserve(kCount * sizeof(float), "test")) {}
 
   Stream& compute() { return device_.lane(Lane::compute); }
   View vector() { return View::vector(memory_.data(), kCount, DType::f32); }

@@ -63,7 +63,7 @@ inline void encode(DType dtype, double x, std::byte* to) {
 
 /// What a value becomes when it is stored.
 inline double rounded(DType dtype, double x) {
-  std::byte bytes[8];
+  std::byte bytes[8] = {};
   encode(dtype, x, bytes);
   return decode(dtype, bytes);
 }

@@ -49,6 +49,13 @@ plugin = "synthetic"
   Outcome train(const std::string& more) {
     return run("cd " + quoted(folder_.path().string()) + " && " + TRAINER_EXE + " train recipe.toml " + more);
   }
+  /// The same while another process goes on with the run, in its folder; the outcome is that of the second one.
+  Outcome train_beside_another(const std::string& more) {
+    return run("cd " + quoted(folder_.path().string()) + " && ( " TRAINER_EXE
+               " train recipe.toml --set train.train_samples=100000000 --set log.interval=1000000 2>/dev/null & p=$!; "
+               "for i in $(seq 100); do grep -q continuing run/train.log && break; sleep 0.1; done; " TRAINER_EXE
+               " train recipe.toml " + more + "; code=$?; kill $p; wait $p; exit $code )");
+  }
   fs::path checkpoints() const { return folder_.path() / "run" / "checkpoints"; }
 
   Folder folder_;
@@ -148,10 +155,7 @@ TEST_F(Resume, ARefusedStartLeavesTheRecipeOfTheRun) {
 
 // Two in one folder would mix their logs and replace each other's checkpoints.
 TEST_F(Resume, TwoAtATimeAreRefused) {
-  const Outcome both = run("cd " + quoted(folder_.path().string()) + " && ( " TRAINER_EXE
-                           " train recipe.toml --set train.train_samples=100000000 --set log.interval=1000000 2>/dev/null & p=$!; "
-                           "for i in $(seq 100); do grep -q continuing run/train.log && break; sleep 0.1; done; " TRAINER_EXE
-                           " train recipe.toml; code=$?; kill $p; wait $p; exit $code )");
+  const Outcome both = train_beside_another("");
   EXPECT_EQ(both.code, 4) << both.text;
   EXPECT_THAT(both.text, HasSubstr("run: another process is training in this folder"));
   EXPECT_EQ(train("").code, 0) << "the lock goes with the process";
@@ -159,10 +163,7 @@ TEST_F(Resume, TwoAtATimeAreRefused) {
 
 // Another run.dir, the same folder of checkpoints: each would remove what the other is writing.
 TEST_F(Resume, TwoAtATimeInOneFolderOfCheckpointsAreRefused) {
-  const Outcome both = run("cd " + quoted(folder_.path().string()) + " && ( " TRAINER_EXE
-                           " train recipe.toml --set train.train_samples=100000000 --set log.interval=1000000 2>/dev/null & p=$!; "
-                           "for i in $(seq 100); do grep -q continuing run/train.log && break; sleep 0.1; done; " TRAINER_EXE
-                           " train recipe.toml --set run.dir=other --set checkpoint.save=run/checkpoints; code=$?; kill $p; wait $p; exit $code )");
+  const Outcome both = train_beside_another("--set run.dir=other --set checkpoint.save=run/checkpoints");
   EXPECT_EQ(both.code, 4) << both.text;
   EXPECT_THAT(both.text, HasSubstr("run/checkpoints: another process is training in this folder; stop it, or name another folder (checkpoint.save)"));
 }
